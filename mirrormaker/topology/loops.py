@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from mirrormaker.topology.examples import examples_of
 from mirrormaker.topology.model import ClusterName, RouteSpec
@@ -61,9 +62,8 @@ def find_circles(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, Circle]]:
     numbers = [number for number, route in enumerate(routes) if is_compilable(route)]
     mesh = _Mesh([routes[number] for number in numbers])
     examples = mesh.examples()
-    for start, index in enumerate(numbers):
-        if circle := mesh.circle_of(start, examples):
-            yield index, circle
+    for start, circle in mesh.circles(dict.fromkeys((route.source for route in routes), examples)):
+        yield numbers[start], circle
 
 
 def topic_circles(
@@ -71,15 +71,13 @@ def topic_circles(
 ) -> Iterator[tuple[int, Circle]]:
     """The same for topics that clusters have, and for their copies; all patterns and templates are legal."""
     mesh = _Mesh(routes)
-    known = mesh.with_copies(topics)
-    for start, route in enumerate(routes):
-        if circle := mesh.circle_of(start, known.get(route.source, ())):
-            yield start, circle
+    yield from mesh.circles(mesh.with_copies(topics))
 
 
 def topic_circle(routes: Sequence[RouteSpec], start: int, topics: Collection[str]) -> Circle | None:
     """The same for the route number `start` alone, and the topics of its source."""
-    return _Mesh(routes).circle_of(start, topics)
+    mesh = _Mesh(routes)
+    return mesh.circle_of(start, mesh.selected(start, topics))
 
 
 def with_provenance(routes: tuple[RouteSpec, ...]) -> tuple[RouteSpec, ...]:
@@ -140,17 +138,35 @@ class _Mesh:
                     copies += 1
         return known
 
+    def circles(self, topics: Mapping[ClusterName, Collection[str]]) -> Iterator[tuple[int, Circle]]:
+        """For each route that leads in a circle with the topics of its source: its number and that."""
+        found: dict[int, Circle] = {}
+        for cluster, leaving in self._leaving.items():
+            for alike in leaving.values():
+                selected = self.selected(alike[0], topics.get(cluster, ()))
+                circles = ((start, self.circle_of(start, selected)) for start in alike)
+                found |= {start: circle for start, circle in circles if circle is not None}
+        yield from sorted(found.items(), key=itemgetter(0))
+
     def circle_of(self, start: int, topics: Collection[str]) -> Circle | None:
-        """The first circle of the route `start` on which names grow, or else the first one."""
+        """The first circle of the route `start` on which names grow, or else the first one; it takes all of
+        the topics.
+        """
         route, first = self._routes[start], None
         if route.destination not in self._leading_to(route.source):
             return None
-        for topic in self._selected(start, topics):
+        for topic in topics:
             circle = self._follow(start, topic)
             if circle is not None and (circle.grows or self._names_kept):
                 return circle
             first = first or circle
         return first
+
+    def selected(self, start: int, topics: Collection[str]) -> list[str]:
+        """Those of many topics that a route takes, in their order."""
+        naming = self._naming(start)
+        matched = {topic for pattern in naming.include for topic in filter(pattern.fullmatch, topics)}
+        return [topic for topic in topics if topic in matched and naming.selects(topic)]
 
     def _follow(self, start: int, topic: str) -> Circle | None:
         """Send `topic` along every way from the route `start`; how it comes round first, if it does."""
@@ -173,12 +189,6 @@ class _Mesh:
                 put = places.appendleft if leads_back else places.append
                 put((following, renamed, (*way, arrived)))
         return None
-
-    def _selected(self, start: int, topics: Collection[str]) -> list[str]:
-        """Those of many topics that a route takes, in their order."""
-        naming = self._naming(start)
-        matched = {topic for pattern in naming.include for topic in filter(pattern.fullmatch, topics)}
-        return [topic for topic in topics if topic in matched and naming.selects(topic)]
 
     def _takers(self, cluster: ClusterName, topic: str) -> Iterator[int]:
         """The routes that take a topic of a cluster; those that take the same topics are asked once."""
