@@ -85,6 +85,8 @@ class RouteLedger:
         self.view = LedgerView(source.cluster_id)
         self.problem: str | None = None
         """Why it is not written, or not read, just now."""
+        self.is_read = False
+        """`view` has all that there was when the topic was taken up, and follows."""
         self.pages_given_up = 0
         self._route = route.name
         self._source = source
@@ -138,12 +140,13 @@ class RouteLedger:
                     self._tell_change()
                     await topic.read_to_end()
                     self._is_known.set()
+                    self.is_read = True
                     await self._work(topic)
             except BrokerError as error:
                 self._is_known.clear()
                 self._tell_problem(error)
             finally:
-                self._topic = None
+                self._topic, self.is_read = None, False
             await asyncio.sleep(RETRY_MS / 1000)
 
     async def _work(self, topic: KeptTopic) -> None:
@@ -362,11 +365,6 @@ class RouteLedger:
         if self._topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self.problem or LEDGER_TOPIC)
         await self._topic.put(records)
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the topic is at hand."""
-        return self._topic is not None
 
     @property
     def is_known(self) -> bool:

@@ -124,6 +124,36 @@ def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
     assert asyncio.run(introduced(route, *clusters)) == {7, 8}
 
 
+def test_a_ledger_that_is_on_its_way_is_not_read_yet(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A group that is carried by half a ledger is put to the first record."""
+    read_to_end, may_end = KeptTopic.read_to_end, asyncio.Event()
+
+    async def read_slowly(topic: KeptTopic) -> None:
+        await may_end.wait()
+        await read_to_end(topic)
+
+    async def main(route: RouteSpec) -> None:
+        source, destination = clusters
+        async with Cluster(source.bootstrap) as near, Cluster(destination.bootstrap) as far:
+            ledger = RouteLedger(route, near, far, SystemClock())
+            running = asyncio.create_task(ledger.run())
+            await ledger.introduce(7)
+            assert not ledger.is_read
+            may_end.set()
+            await until(lambda: ledger.is_read)
+            running.cancel()
+            await asyncio.wait([running])
+            assert not ledger.is_read
+
+    monkeypatch.setattr(KeptTopic, "read_to_end", read_slowly)
+    (route,) = load_topology(mirror(*clusters).file).routes
+    asyncio.run(main(route))
+
+
 async def introduced(route: RouteSpec, source: EmbeddedCluster, destination: EmbeddedCluster) -> set[int]:
     """The producers that the ledger tells of as soon as one has been introduced by a process that has just
     begun, and another by one that has lost the ledger once.
