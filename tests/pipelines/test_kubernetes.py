@@ -87,6 +87,11 @@ def test_the_topology_is_valid_and_fits_the_pod() -> None:
     assert settings[f"spark.kubernetes.executor.secrets.{secret['secretName']}"] == mounts["secrets"]
     places = (pipeline.checkpoint, pipeline.quarantine, pipeline.sinks[0].target.path)  # type: ignore[union-attr]
     assert {urlsplit(place or "").scheme for place in places} == {"s3a"}, "every executor reaches them"
+    variable = {"name": "AWS_SHARED_CREDENTIALS_FILE", "value": f"{mounts['secrets']}/s3"}
+    assert variable in container["env"]
+    assert settings[f"spark.executorEnv.{variable['name']}"] == variable["value"]
+    provider = settings["spark.hadoop.fs.s3a.aws.credentials.provider"]
+    assert provider.endswith("ProfileAWSCredentialsProvider"), "no other reads that file"
 
 
 def test_the_image_is_made_of_what_is_there_and_has_what_the_package_asks_for() -> None:

@@ -156,6 +156,22 @@ def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -
     assert sorted(tuple(row) for row in rows(spark, url, "orders")) == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
+def test_a_table_that_cannot_be_read_for_a_moment_stays(
+    spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while somebody else has it locked for longer than the database lets a query wait."""
+    frame = spark.range(3).selectExpr("id")
+    sink = database_sink(spark, url, "orders", frame)
+    sink.claim()
+    sink.append(0, frame)
+    has_table = JdbcConnection.has_table
+    monkeypatch.setattr(
+        JdbcConnection, "has_table", lambda self, name: name != "orders" and has_table(self, name)
+    )
+    sink.claim()
+    assert [row.id for row in rows(spark, url, "orders")] == [0, 1, 2]
+
+
 def test_a_table_may_have_a_name_as_long_as_the_database_takes(spark: SparkSession, url: str) -> None:
     frame = spark.range(3).selectExpr("id", "'t' as topic")
     for schema in ("", "other."):

@@ -110,7 +110,7 @@ class DatabaseSink:
         staging = f"{self._schema_dot}mirrormaker_{uuid.uuid4().hex[:12]}"
         set_staging = f"UPDATE {self._notes} SET staging = ? WHERE sink = ?"
         connection.change(set_staging, staging, self._place.owner)
-        self._write(frame, staging)
+        self._write(frame, staging, "overwrite")
         names = ", ".join(connection.quote(self._names[name]) for name in self._columns)
         staged = ", ".join(map(connection.quote, self._columns))
         with connection.transaction():
@@ -121,10 +121,10 @@ class DatabaseSink:
         self._drop_staging(connection)
         return rows
 
-    def _write(self, frame: DataFrame, table: str) -> None:
+    def _write(self, frame: DataFrame, table: str, mode: str) -> None:
         options = {**self._options, "dbtable": table, "truncate": "false"}
         try:
-            frame.select(*self._columns).write.format("jdbc").options(**options).mode("overwrite").save()
+            frame.select(*self._columns).write.format("jdbc").options(**options).mode(mode).save()
         except PySparkException as error:
             raise DatabaseError(f"{self._table}: {error}") from error
 
@@ -150,8 +150,9 @@ class DatabaseSink:
             )
 
     def _have_table(self, connection: JdbcConnection) -> None:
+        """Make it where it is lacking. One that could not be read just now may be there, and stays."""
         if not connection.has_table(self._table):
-            self._write(self._place.spark.createDataFrame([], self._schema), self._table)
+            self._write(self._place.spark.createDataFrame([], self._schema), self._table, "ignore")
 
     def _drop_staging(self, connection: JdbcConnection) -> None:
         told = connection.row(f"SELECT staging FROM {self._notes} WHERE sink = ?", self._place.owner)
