@@ -23,7 +23,14 @@ from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_process import RunProcess
 from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, encode_record
-from mirrormaker.pipelines.schedule import due_run, left_due, next_due, retry_delay_ms
+from mirrormaker.pipelines.schedule import (
+    due_run,
+    last_due_ms,
+    left_due,
+    next_due,
+    retry_delay_ms,
+    was_given_up,
+)
 from mirrormaker.pipelines.share import OwnPipeline, PipelineShare
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
@@ -143,8 +150,9 @@ class PipelineKeeper:
         """Keep to the schedule until `end`."""
         await self._end_cut_off(CUT_OFF)
         runs = await asyncio.to_thread(self._folder.runs)
-        self._last_due_ms = max((run.due_ms for run in runs if run.due_ms is not None), default=None)
+        self._last_due_ms = last_due_ms(runs)
         self._left_due_ms = left_due(runs, self.pipeline.retry)
+        self._was_told_failed = was_given_up(runs, self.pipeline.retry)
         while not self._ending.is_set():
             due_ms = await self._await_due()
             if due_ms is not None:

@@ -46,18 +46,41 @@ def due_run(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int | N
     return due_ms + (now_ms - due_ms) // interval_ms * interval_ms if interval_ms else now_ms
 
 
+def last_due_ms(runs: Iterable[RunRecord]) -> int | None:
+    """What the last run was due at that counts for the schedule; None before the first. One by hand that did
+    not succeed takes no other's place.
+    """
+    last = _last_run(runs)
+    return None if last is None else last.due_ms
+
+
 def left_due(runs: Iterable[RunRecord], retry: RetrySpec) -> int | None:
     """What the last run was due at that these tell of, where it ended with its daemon: it was cut short, or
     had attempts left.
     """
-    due = [(run.due_ms, run.started_ms, run) for run in runs if run.due_ms is not None]
-    if not due:
+    last = _last_run(runs)
+    if last is None or last.trigger == BY_HAND or last.state is RunState.SUCCEEDED:
         return None
-    due_ms, _, last = max(due, key=lambda each: each[:2])
-    if last.trigger == BY_HAND or last.state is RunState.SUCCEEDED:
-        return None
-    is_given_up = last.state is RunState.FAILED and last.problem != CUT_OFF and last.attempt >= retry.attempts
-    return None if is_given_up else due_ms
+    return None if _is_given_up(last, retry) else last.due_ms
+
+
+def was_given_up(runs: Iterable[RunRecord], retry: RetrySpec) -> bool:
+    """Whether the last of these runs was, so that somebody has been told."""
+    last = _last_run(runs)
+    return last is not None and _is_given_up(last, retry)
+
+
+def _last_run(runs: Iterable[RunRecord]) -> RunRecord | None:
+    due = [
+        (run.due_ms, run.started_ms, run)
+        for run in runs
+        if run.due_ms is not None and (run.trigger != BY_HAND or run.state is RunState.SUCCEEDED)
+    ]
+    return max(due, key=lambda each: each[:2])[2] if due else None
+
+
+def _is_given_up(run: RunRecord, retry: RetrySpec) -> bool:
+    return run.state is RunState.FAILED and run.problem != CUT_OFF and run.attempt >= retry.attempts
 
 
 def retry_delay_ms(retry: RetrySpec, attempt: int) -> int | None:

@@ -173,6 +173,16 @@ def test_a_run_that_ended_with_the_daemon_is_done_by_the_next_though_nothing_els
     assert (order.due_ms, order.attempt, order.trigger) == (due_ms, 1, "schedule")
 
 
+def test_who_was_told_of_a_failure_is_told_of_the_recovery_by_the_next_daemon(tmp_path: Path) -> None:
+    """What a run needs may want a restart, as another environment does."""
+    folder, told = PipelineFolder(tmp_path, PipelineName("p")), tmp_path / "told"
+    with folder.locked():
+        folder.note(replace(RUN, state=RunState.FAILED, problem="no luck", attempt=2, due_ms=5))
+    alert = AlertSpec(command=(sys.executable, "-S", "-c", f"open({str(told)!r}, 'w')"))
+    asyncio.run(Stage(tmp_path, [0], alert).play())
+    assert told.exists()
+
+
 class SetClock(SystemClock):
     """It shows what it is set to."""
 

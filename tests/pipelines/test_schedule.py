@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from mirrormaker.pipelines import schedule as schedule_module
 from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunRecord, RunState
-from mirrormaker.pipelines.schedule import due_run, left_due, next_due, retry_delay_ms
+from mirrormaker.pipelines.schedule import (
+    due_run,
+    last_due_ms,
+    left_due,
+    next_due,
+    retry_delay_ms,
+    was_given_up,
+)
 from mirrormaker.topology.model import RetrySpec, ScheduleSpec
 from tests.pipelines.test_run_log import RUN
 
@@ -123,10 +130,30 @@ FAILED = replace(RUN, state=RunState.FAILED, problem="no luck", attempt=1, due_m
         ([replace(RUN, state=RunState.SUCCEEDED)], None),
         ([FAILED, replace(RUN, started_ms=20, state=RunState.SUCCEEDED)], None),
         ([FAILED, replace(RUN, due_ms=6, state=RunState.SUCCEEDED)], None),
-        ([FAILED, replace(FAILED, due_ms=6, trigger=BY_HAND)], None),
+        ([FAILED, replace(FAILED, due_ms=6, trigger=BY_HAND)], 5),
+        ([FAILED, replace(RUN, due_ms=6, trigger=BY_HAND, state=RunState.SUCCEEDED)], None),
     ],
 )
 def test_what_a_run_was_due_at_is_left_where_it_ended_with_its_daemon(
     runs: list[RunRecord], left: int | None
 ) -> None:
     assert left_due(runs, RetrySpec(attempts=3)) == left
+
+
+def test_a_run_by_hand_takes_the_place_of_one_that_was_missed_where_it_succeeds() -> None:
+    before = replace(RUN, state=RunState.SUCCEEDED, due_ms=5)
+    failed, succeeded = (
+        replace(RUN, state=state, due_ms=9, trigger=BY_HAND)
+        for state in (RunState.FAILED, RunState.SUCCEEDED)
+    )
+    assert last_due_ms([]) is last_due_ms([failed]) is None
+    assert (last_due_ms([before, failed]), last_due_ms([before, succeeded])) == (5, 9)
+
+
+def test_a_failure_that_has_been_told_is_known_to_the_next_daemon() -> None:
+    given_up, retry = replace(FAILED, attempt=3), RetrySpec(attempts=3)
+    assert was_given_up([given_up], retry)
+    assert was_given_up([given_up, replace(FAILED, due_ms=9, trigger=BY_HAND)], retry)
+    assert not was_given_up([], retry)
+    assert not was_given_up([FAILED], retry)
+    assert not was_given_up([given_up, replace(RUN, due_ms=9, state=RunState.SUCCEEDED)], retry)
