@@ -36,8 +36,8 @@ class Crossing:
     ) -> None:
         self._route = route
         self._destination = destination
-        self._limits = BatchLimits()
         self._limits_due = Signal()
+        self._limits = BatchLimits(self._limits_due.set)
         self.transit = RouteTransit(route, self._limits, heartbeats)
         self._log = logger("crossing").bind(route=route.name)
 
@@ -79,22 +79,33 @@ class Crossing:
 
     async def follow_limits(self, machine: FlowMachine, on_larger: Callable[[], None]) -> None:
         """Learn how large a batch the destination's topics take, until cancelled; those of the machine's
-        partitions. `on_larger`: it may go on where something was too large.
+        partitions. `on_larger`: it may go on where something was too large, or refused for another reason.
         """
         partitions = machine.partitions
         while True:
             await self._wait_for_age(partitions)
-            self._limits.doubt()
+            suspects = frozenset(self._limits.suspects)
+            if not suspects:
+                self._limits.doubt()
             topics = {source.topic for source in partitions}
-            for topic in {topic for source in topics for topic in self.transit.ways(source).topics}:
-                try:
-                    size_max = await read_batch_size_max(self._destination, topic)
-                except BrokerError as error:
-                    self._log.info("batch_limit_not_read", topic=topic, error=str(error))
-                    continue
-                if size_max is not None and self._limits.configure(topic, size_max):
+            topics = {topic for source in topics for topic in self.transit.ways(source).topics}
+            for topic in (*suspects, *(topics - suspects)):
+                if await self._look_at(topic):
                     machine.takes_larger(topic)
                     on_larger()
+
+    async def _look_at(self, topic: str) -> bool:
+        """Whether what waits for the topic is to be tried again."""
+        try:
+            size_max = await read_batch_size_max(self._destination, topic)
+        except BrokerError as error:
+            self._log.info("batch_limit_not_read", topic=topic, error=str(error))
+            return False
+        was_closed = self._limits.is_closed(topic)
+        is_due = self._limits.configure(topic, size_max)
+        if self._limits.is_closed(topic) != was_closed:
+            self._log.info("topic_opened" if was_closed else "topic_closed_by_switch", topic=topic)
+        return is_due
 
     async def _wait_for_age(self, partitions: Mapping[TopicPartition, Partition]) -> None:
         """Until somebody asks, or the limits are old; a partition may come to stand meanwhile."""

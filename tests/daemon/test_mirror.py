@@ -20,6 +20,7 @@ from broker.client.offsets import latest_offsets
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
 from broker.types import TopicPartition
+from mirrormaker.failover.fence import close_topics, open_topics
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
@@ -247,6 +248,42 @@ def test_a_stopped_daemon_goes_on_where_it_was(
     messages = consume(destination, "jfk.flights", 2)
     assert len(messages) == 1500
     assert_complete_and_in_order(messages, 1500)
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("policy", ["fail", "skip_and_record"])
+def test_a_topic_that_a_switch_of_other_routes_closes_is_waited_for(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, policy: str, delivery: str
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    running = mirror(source, destination, on={"oversize": policy}, delivery=delivery)
+    running.start()
+    produce(source, "flights", range(50), 1)
+    running.wait_copied()
+
+    async def switch(*, is_open: bool) -> None:
+        async with Cluster(destination.bootstrap) as cluster:
+            if is_open:
+                await open_topics(cluster, {"jfk.flights": None})
+            else:
+                await close_topics(cluster, ["jfk.flights"])
+
+    asyncio.run(switch(is_open=False))
+    produce(source, "flights", range(50, 100), 1)
+    running.wait_for(
+        lambda told: told["partitions"][0]["reason"] == "refused", "the partition waits for its topic"
+    )
+    asyncio.run(switch(is_open=True))
+    told = running.wait_for(
+        lambda told: told["partitions"][0]["state"] == "copying" and told["lag"]["messages"] == 0,
+        "everything copied",
+    )
+    assert told["state"] == "running"
+    messages = consume(destination, "jfk.flights", 1, 100)
+    assert [message.value() for message in messages] == [b"%d" % number for number in range(100)]
+    assert not told["counts"]["left_out"]
+    assert running.stop() == 0
 
 
 def test_a_partition_that_is_refused_stands_visibly_and_the_others_go_on(

@@ -8,12 +8,12 @@ from broker.errors import ErrorCode
 from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
 from broker.types import BrokerId, TopicPartition
-from mirrormaker.flow.batch_limits import BatchLimits, SplittingRemedies
+from mirrormaker.flow.batch_limits import CLOSED_BYTES, BatchLimits, SplittingRemedies
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, ProduceAnswer
 from mirrormaker.flow.hooks import Hooks, KafkaRemedies
 from mirrormaker.flow.intake import UNBOUNDED
-from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.transit import RouteTransit
@@ -57,7 +57,9 @@ def chunk_of(*sizes: int) -> Chunk:
 
 
 class World:
-    """One partition; its destination takes batches of `TAKEN_BYTES`, and does not tell."""
+    """One partition; its destination takes batches of `taken`, at first of `TAKEN_BYTES`, and says `told`, at
+    first nothing.
+    """
 
     def __init__(
         self, on: FailurePolicies, copy: CopyMode, transforms: tuple[TransformSpec, ...] = (), lane: int = 0
@@ -85,6 +87,8 @@ class World:
         """First source offset and records of each batch of that lane."""
         self.now_ms = 0
         self.is_refused = False
+        self.taken = TAKEN_BYTES
+        self.told: int | None = None
 
     def copy_all(self, batch: bytearray, end: int) -> None:
         partition = self.machine.partitions[SOURCE]
@@ -105,13 +109,16 @@ class World:
         for command in ready.requests:
             answers = {lane.destination: self.answer(lane, chunk) for lane, chunk in command.entries}
             self.machine.answered(command, answers, self.now_ms)
+        for topic in tuple(self.limits.suspects):
+            if self.limits.configure(topic, self.told):
+                self.machine.takes_larger(topic)
 
     def answer(self, lane: Lane, chunk: Chunk) -> ProduceAnswer:
         if lane.destination != self.main:
             return ProduceAnswer(ErrorCode.NONE, 0)
         if self.is_refused:  # as brokers do with what follows a batch that they lack
             return ProduceAnswer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        if chunk.size > TAKEN_BYTES:
+        if chunk.size > self.taken:
             self.is_refused = True
             return ProduceAnswer(ErrorCode.MESSAGE_TOO_LARGE)
         self.arrived.append((chunk.first_offset, chunk.count))
@@ -164,21 +171,80 @@ def test_dead_letters_are_split_by_what_their_own_topic_takes_and_one_that_is_to
         assert (obstacle.kind, obstacle.position) == (TroubleKind.OVERSIZE, 2)
 
 
+@pytest.mark.parametrize("policy", [FailurePolicy.FAIL, FailurePolicy.SKIP_AND_RECORD])
+@pytest.mark.parametrize("copy", [CopyMode.AUTO, CopyMode.SHALLOW])
+def test_a_topic_that_a_switch_closed_for_a_while_is_waited_for(
+    policy: FailurePolicy, copy: CopyMode
+) -> None:
+    world = World(FailurePolicies(oversize=policy), copy)
+    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
+    world.taken = world.told = CLOSED_BYTES
+    batch = batch_of(100, 150)
+    world.copy_all(batch, 2)
+    partition = world.machine.partitions[SOURCE]
+    assert (world.arrived, partition.state, partition.obstacle) == ([], LaneState.PAUSED, None)
+    assert world.limits.is_closed(world.main.topic)
+    assert partition.stands_for_size
+
+    world.taken = world.told = TAKEN_BYTES
+    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
+    world.machine.takes_larger(world.main.topic)
+    world.copy_all(batch, 2)
+    assert world.arrived == [(0, 2)]
+    assert not world.machine.counts.left_out
+
+
+def test_a_switch_that_ends_before_the_topic_is_looked_at_leaves_nothing_out() -> None:
+    world = World(FailurePolicies(oversize=FailurePolicy.SKIP_AND_RECORD), CopyMode.SHALLOW)
+    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
+    chunk = chunk_of(100)
+    assert not world.limits.refuse(world.main.topic, chunk)
+    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
+    assert world.limits.of([world.main.topic]).bytes_max == TAKEN_BYTES
+    assert not world.limits.configure(world.main.topic, TAKEN_BYTES)
+    assert not world.limits.refuse(world.main.topic, chunk)
+    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
+    assert world.limits.of([world.main.topic]).bytes_max == TAKEN_BYTES
+
+
+def test_what_is_refused_again_and_again_by_a_topic_that_says_it_takes_it_is_too_large() -> None:
+    """As by one that compresses what it gets once more."""
+    world = World(FailurePolicies(oversize=FailurePolicy.SKIP_AND_RECORD), CopyMode.AUTO)
+    world.told = 5_000
+    world.copy_all(batch_of(10, 1_200, 800), 3)
+    assert world.arrived == [(0, 1), (2, 1)]
+    assert world.machine.counts.left_out.total() == 1
+
+
+def test_a_limit_that_was_lowered_is_looked_up_before_anything_is_split() -> None:
+    world = World(FailurePolicies(oversize=FailurePolicy.SKIP_AND_RECORD), CopyMode.AUTO)
+    assert world.limits.configure(world.main.topic, 5_000)
+    world.told = TAKEN_BYTES
+    world.copy_all(batch_of(800, 150, 150, 150), 4)
+    assert world.arrived == [(0, 1), (1, 3)]
+    assert not world.machine.counts.left_out
+
+
+def refuse(limits: BatchLimits, chunk: Chunk) -> None:
+    limits.refuse("a", chunk)
+    limits.configure("a", None)
+
+
 def test_what_was_refused_is_no_more_than_a_bound_until_it_is_doubted_or_the_topic_tells() -> None:
     limits = BatchLimits()
     assert limits.of(["a", "b"]) == (UNBOUNDED, UNBOUNDED)
     whole, split = chunk_of(800, 150), chunk_of(300)
-    limits.learn("a", whole)
+    refuse(limits, whole)
     assert limits.of(["a", "b"]) == (whole.size - 1, whole.size // 2)
-    limits.learn("a", split)
-    limits.learn("a", whole)
+    refuse(limits, split)
+    refuse(limits, whole)
     assert limits.of(["a"]) == (split.size - 1, split.size - 1)
     limits.doubt()
     assert limits.of(["a"]) == (UNBOUNDED, whole.size // 2)
     limits.configure("a", 5_000)
     limits.configure("b", 4_000)
     assert limits.of(["a", "b"]) == (4_000, 4_000)
-    limits.learn("a", whole)
+    refuse(limits, whole)
     limits.doubt()
     assert not limits.configure("a", 5_000)
     assert limits.of(["a"]) == (5_000, whole.size // 2)
