@@ -7,6 +7,7 @@ away just then. So what was seen once is kept in the daemon's folder. One for ea
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
 from broker.errors import BrokerError
@@ -25,6 +26,9 @@ class ClusterIds:
         """`state`: where they are kept, once that is known."""
         self._state = state
         self._ids: dict[ClusterName, ClusterId] = {} if state is None else state.kept_cluster_ids()
+        self._asking: defaultdict[ClusterName, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._begun: Counter[ClusterName] = Counter()
+        """How often each was asked."""
 
     def keep_in(self, state: StateDirectory) -> None:
         """Keep them there from now on."""
@@ -52,12 +56,21 @@ class ClusterIds:
             _log.warning("cluster_ids_not_kept", error=str(error))
 
     async def look_up(self, clusters: Iterable[ClusterSpec]) -> None:
-        """Ask these clusters; one that does not answer is passed over."""
+        """Ask these clusters; one that does not answer is passed over. Several who want to know at once ask
+        together.
+        """
         async with asyncio.TaskGroup() as tasks:
             for spec in clusters:
                 tasks.create_task(self._ask(spec), name=f"id of {spec.name}")
 
     async def _ask(self, spec: ClusterSpec) -> None:
+        begun = self._begun[spec.name]
+        async with self._asking[spec.name]:
+            if self._begun[spec.name] == begun:
+                self._begun[spec.name] += 1
+                await self._ask_alone(spec)
+
+    async def _ask_alone(self, spec: ClusterSpec) -> None:
         try:
             async with open_cluster(spec, client_id="mirrormaker") as cluster:
                 self.see(spec.name, cluster.cluster_id)

@@ -139,13 +139,13 @@ class OriginRegistry:
                 raise
             _log.warning("origins_not_read", topic=ORIGINS_TOPIC, error=str(error))
             return False
-        if self.provenance.nameless:
-            missing = self.provenance.nameless_clusters
-            await self._ids.look_up(spec for spec in self._specs if spec.name in missing)
+        if nameless := frozenset(self.provenance.nameless):
+            await self._ids.look_up(self._specs)
             self._take_ids()
             if missing := self.provenance.nameless_clusters:
                 _log.warning("clusters_not_known", clusters=sorted(missing))
                 return False
+            self.provenance.settle(nameless)
         return True
 
     async def _look_for(self, producers: frozenset[int]) -> None:

@@ -57,7 +57,11 @@ class Provenance:
         self.unknown: set[int] = set()
         """Producer ids that were met, and have to be looked for in the registry."""
         self.nameless: set[ClusterId] = set()
-        """Ids of clusters that were met on paths, and may be those of clusters whose id is not known."""
+        """Ids that were met on paths, and may be those of clusters on the ways: of one whose id is not known,
+        or that was made anew and has another one now.
+        """
+        self._strangers: set[ClusterId] = set()
+        """Ids that none of these clusters has."""
 
     def of(self, partition: Partition) -> TopicOrigins:
         """See `hooks.TopicOrigins`."""
@@ -76,6 +80,10 @@ class Provenance:
         self._names = {cluster_id: name for name, cluster_id in ids.items()}
         self._topics.clear()
         self.nameless.clear()
+
+    def settle(self, ids: Iterable[ClusterId]) -> None:
+        """All clusters on the ways were asked since these ids were met: what is not known now is of none."""
+        self._strangers |= set(ids) - self._names.keys()
 
     @property
     def nameless_clusters(self) -> Collection[ClusterName]:
@@ -136,9 +144,9 @@ class Provenance:
         """Nothing else is to bring them: `path` with the source is not the planned one, or the destination
         comes next on it.
         """
-        missing = self.nameless_clusters
         names = self._names
-        if missing and (nameless := set(path) - names.keys()):
+        may_be_anew = len(self._ways.clusters) > 2  # both ends have told their ids in this run
+        if may_be_anew and (nameless := set(path) - names.keys() - self._strangers):
             self.nameless |= nameless
             self._on_unknown()
             raise OriginUnknownError

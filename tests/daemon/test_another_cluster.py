@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import yaml
@@ -87,6 +88,35 @@ def test_what_is_born_in_a_cluster_that_was_made_anew_does_not_come_back_to_it(
         wait_until(lambda: _count(a, TOPIC, PARTITIONS) >= 250, "copied")
         wait_until(lambda: is_copied(running), "nothing is left to copy")
         for each in (a, b):  # the first ones may have come again, to a cluster that did not have them
+            found = [number for numbers in numbers_at(each).values() for number in numbers if number >= 100]
+            assert sorted(found) == list(range(100, 300))
+        assert running.stop() == 0
+
+
+def test_what_is_born_in_a_cluster_of_three_that_was_made_anew_comes_to_the_others_once(
+    zookeeper: EmbeddedZooKeeper, cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """Routes that do not lead there hear of its new id, too."""
+    a, b = cluster("a"), cluster("b")
+    for each in (a, b):
+        create(each, TOPIC, PARTITIONS)
+    spec = cluster_spec(zookeeper, tmp_path, "c")
+    goes_on, lines = {"topic_recreated": "skip_and_record"}, list(permutations("abc", 2))
+    with EmbeddedCluster(spec, forked) as c:
+        create(c, TOPIC, PARTITIONS)
+        running = mirror.of_file(mesh(tmp_path / "mesh", {"a": a, "b": b, "c": c}, lines, on=goes_on))
+        running.start()
+        produce(c, TOPIC, range(50), PARTITIONS)
+        wait_until(lambda: all(_count(each, TOPIC, PARTITIONS) == 50 for each in (a, b)), "copied")
+    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path), forked) as c:
+        create(c, TOPIC, PARTITIONS)
+        produce(c, TOPIC, range(100, 200), PARTITIONS)
+        for each in (a, b):
+            wait_until(lambda each=each: _count(each, TOPIC, PARTITIONS) >= 150, "copied from the new one")
+        produce(a, TOPIC, range(200, 300), PARTITIONS)
+        wait_until(lambda: _count(c, TOPIC, PARTITIONS) >= 200, "copied to the new one")
+        wait_until(lambda: is_copied(running), "nothing is left to copy")
+        for each in (a, b, c):  # the first ones may have come again, to a cluster that did not have them
             found = [number for numbers in numbers_at(each).values() for number in numbers if number >= 100]
             assert sorted(found) == list(range(100, 300))
         assert running.stop() == 0

@@ -153,6 +153,7 @@ def test_what_came_from_a_cluster_outside_of_the_file_counts_from_where_it_came_
     mesh = [way((NAMES[source], NAMES[to])) for source, to in permutations(range(3), 2)]
     known = provenance((NAMES[1], NAMES[2]), *mesh)
     known.learn([FOREIGN, OTHER], {FOREIGN: path("xa"), OTHER: path("x")}, {})
+    known.settle(path("x"))
     origins = known.of_topic(TOPIC)
     assert (origins.origin_of(header(FOREIGN)), origins.origin_of(header(OTHER))) == (None, 2)
 
@@ -169,6 +170,22 @@ def test_a_cluster_that_never_told_its_id_holds_back_only_what_may_have_come_fro
     assert (known.nameless, known.nameless_clusters) == (set(path("a")), {"a"})
     known.plan(Ways(mesh), ids("abc"))
     assert known.of_topic(TOPIC).origin_of(header(FOREIGN)) is None
+
+
+def test_a_cluster_that_was_made_anew_is_known_by_its_new_id_before_anything_of_it_goes_on() -> None:
+    mesh = [way((NAMES[source], NAMES[to])) for source, to in permutations(range(3), 2)]
+    known = provenance((NAMES[1], NAMES[2]), *mesh)
+    known.learn([FOREIGN, OTHER], {FOREIGN: path("x"), OTHER: path("a")}, {})
+    with pytest.raises(OriginUnknownError):
+        known.of_topic(TOPIC).origin_of(header(FOREIGN))
+    assert (known.nameless, known.nameless_clusters) == (set(path("x")), set())
+    known.plan(Ways(mesh), ids("bc") | {NAMES[0]: ClusterId("id-x")})
+    known.settle(path("x"))
+    assert known.of_topic(TOPIC).origin_of(header(FOREIGN)) is None
+    with pytest.raises(OriginUnknownError):
+        known.of_topic(TOPIC).origin_of(header(OTHER))
+    known.settle(path("a"))
+    assert known.of_topic(TOPIC).origin_of(header(OTHER)) == 2
 
 
 def test_an_entry_that_cannot_be_read_is_no_reason_to_guess() -> None:
