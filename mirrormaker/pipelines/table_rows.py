@@ -50,6 +50,8 @@ def table_rows(spark: SparkSession, form: str, root: str, options: Mapping[str, 
         session.conf.set(name, value)
     table.layout = TableLayout(format=form, options={**table.noted_options(), **options})
     files = table.files.list_files("")
+    if known and not files:
+        return session.createDataFrame([], _types(known))
     named = [name for name in columns_of(next(iter(files), "").rpartition("/")[0]) if name in known]
     reader = session.read.format(form).options(**table.layout.options)
     if form == FileFormat.CSV.value:

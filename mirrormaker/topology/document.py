@@ -183,6 +183,11 @@ def full_path(folder: Path, path: str) -> Path:
         raise ConfigurationError([f"{clipped(path)!r} is not a path: {error}"]) from error
 
 
+def place_in(folder: Path, where: str) -> str:
+    """A URL as it is, a path below `folder` unless it is absolute. Raises as `full_path`."""
+    return where if "://" in where else str(full_path(folder, where))
+
+
 def line_of(node: yaml.Node) -> int:
     """The line that the node starts in."""
     return int(node.start_mark.line) + 1

@@ -72,6 +72,7 @@ def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
         pipelines=read.pipelines,
         pipelines_at_once=read.pipelines_at_once,
         data_dir=data_dir,
+        folder=folder,
         generation=read.generation,
     )
 

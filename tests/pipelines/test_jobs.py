@@ -60,6 +60,23 @@ def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_name
     assert export(place, table=table).figures == {"rows": 3}
 
 
+def test_an_export_of_a_table_that_its_file_names_and_that_has_no_rows_yet(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is below the folder of the file, wherever the command is called."""
+    place.produce([])
+    monkeypatch.chdir("/")
+    rows = place.spark.createDataFrame([(1, "AA")], "id int, carrier string")
+    layout = TableLayout(format="parquet", partition_by=("carrier",))
+    table = Table(place.spark, str(place.folder / "table"), layout)
+    table.note_layout()
+    table.note_columns(rows)
+    arguments = {"table": "./table", "where": "carrier = 'AA'", "key": "carrier"}
+    assert export(place, **arguments).figures == {"rows": 0}
+    table.append("batch", 0, rows)
+    assert export(place, **arguments).figures == {"rows": 1}
+
+
 @pytest.mark.long
 def test_an_export_whose_record_was_lost_is_that_of_a_run_by_hand_and_of_its_retry(place: Place) -> None:
     place.produce([])

@@ -20,6 +20,7 @@ from tests.topology.test_examples import EXAMPLES
 from tests.topology.test_keys import EVERYTHING
 
 NO_KEY_OF_THEIR_OWN = {
+    (model.Topology, "folder"),
     (model.ClusterSpec, "name"),  # it is the key that the cluster stands under
     (model.EmbeddedSpec, "zookeeper_directory"),  # below `data_dir`
     (model.FilterSpec, "action"),  # `drop` or `keep`

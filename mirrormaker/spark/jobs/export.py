@@ -33,6 +33,7 @@ from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.source import cluster_topics
 from mirrormaker.pipelines.table_rows import table_rows
 from mirrormaker.spark.sink_options import SinkDelivery
+from mirrormaker.topology.document import place_in
 from mirrormaker.topology.model import ClusterName, FileFormat, Topology
 
 _NEEDED = ("table", "cluster", "topic")
@@ -74,7 +75,7 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], r
     if problems := list(_problems(topology, arguments)):
         raise ConfigurationError(problems)
     if arguments.get("delivery") == SinkDelivery.AT_LEAST_ONCE.value:
-        return {"rows": _send_at_once(_rows_of(spark, arguments), _options_of(topology, arguments))}
+        return {"rows": _send_at_once(_rows_of(spark, topology, arguments), _options_of(topology, arguments))}
     checkpoint = Checkpoint(spark, run.pipeline, run.folder)
     exports = _Exports(spark, topology, checkpoint, run)
     last = exports.last()
@@ -120,7 +121,9 @@ class _Exports:
     def end(self, export: _Export) -> _Export:
         """Have its topic hold it once; one that is done is this run's now."""
         options = _options_of(self._topology, export.arguments)
-        rows = self._outbox.send(export.number, lambda: _rows_of(self._spark, export.arguments), options)
+        rows = self._outbox.send(
+            export.number, lambda: _rows_of(self._spark, self._topology, export.arguments), options
+        )
         return self._keep(replace(export, rows=rows))
 
     def _keep(self, export: _Export) -> _Export:
@@ -147,10 +150,10 @@ def _check_topic(topology: Topology, arguments: Mapping[str, str]) -> None:
         raise ConfigurationError([f"arguments.topic: cluster {name!r} has no topic {topic!r}"])
 
 
-def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
+def _rows_of(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -> DataFrame:
     """Records, made of the table as it is now."""
     form = arguments.get("format", FileFormat.PARQUET.value)
-    rows = table_rows(spark, form, arguments["table"], _reading_options(arguments))
+    rows = table_rows(spark, form, place_in(topology.folder, arguments["table"]), _reading_options(arguments))
     rows = rows.where(arguments["where"]) if "where" in arguments else rows
     columns = [f.to_json(f.struct(*rows.columns), WHOLE_TIMES).alias("value")]
     if "key" in arguments:

@@ -29,6 +29,8 @@ class Topology:
     """What Spark does with the topics."""
     pipelines_at_once: int = 4
     """Runs of pipelines that the daemon has side by side, each with a JVM of its own; others wait."""
+    folder: Path = Path()
+    """The file's own: relative paths that a job gets as arguments are below it."""
     generation: int = 1
     """Raise it with every edit, and when another daemon is to take over: where a higher one is in force, the
     file is refused.

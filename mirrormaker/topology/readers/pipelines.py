@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from cronsim import CronSim, CronSimError
 
 from broker.errors import ConfigurationError
-from mirrormaker.topology.document import full_path
+from mirrormaker.topology.document import place_in
 from mirrormaker.topology.jdbc_url import holds_password
 from mirrormaker.topology.kinds.collections import ListOf, MapOf, Several
 from mirrormaker.topology.kinds.kind import Checked, Kind, UnreadableError
@@ -106,7 +106,7 @@ def location(folder: Path) -> Kind[str]:
         if "\0" in path or "\n" in path:
             raise UnreadableError(f"{path!r} is not a path")
         try:
-            return path if "://" in path else str(full_path(folder, path))
+            return place_in(folder, path)
         except ConfigurationError as error:
             raise UnreadableError(str(error)) from error
 
