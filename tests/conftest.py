@@ -57,9 +57,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark's tests go first: one of several test processes then runs all of them, in one Spark, and the
-    others do not wait for it in the end.
+    others do not wait for it in the end. That Spark starts is not counted to the time of the first.
     """
     items.sort(key=lambda item: "spark" not in item.path.parts)
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(func_only=True))
 
 
 @pytest.fixture(scope="session", autouse=True)
