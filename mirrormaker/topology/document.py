@@ -54,6 +54,8 @@ class Problem:
     line: int
     path: str
     message: str
+    missing: str | None = None
+    """The path of what is not there, where the complaint is about that alone."""
 
     def render(self, file: str) -> str:
         """`FILE:LINE: PATH: MESSAGE`, without the parts that are not known."""
@@ -68,11 +70,12 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
 
-    def report(self, path: str, message: str, line: int | None = None) -> None:
-        """Note a complaint about `path`; without a line, that of the nearest enclosing path is taken."""
-        self.found.append(
-            Problem(line=self.line_of(path) if line is None else line, path=path, message=message)
-        )
+    def report(self, path: str, message: str, line: int | None = None, *, missing: str | None = None) -> None:
+        """Note a complaint about `path`, or about `missing` below it, which is not there; without a line,
+        that of the nearest enclosing path is taken.
+        """
+        line = self.line_of(path) if line is None else line
+        self.found.append(Problem(line=line, path=path, message=message, missing=missing))
 
     def line_of(self, path: str) -> int:
         """The line of `path`, or of the nearest path around it that was read; 0 when there is none."""
@@ -85,7 +88,8 @@ class Problems:
     def covers(self, path: str) -> bool:
         """Whether there is a complaint about `path` or something around it already."""
         return any(
-            path == problem.path or (path.startswith(problem.path) and path[len(problem.path)] in ".[")
+            path == problem.path
+            or _is_within(path, problem.path if problem.missing is None else problem.missing)
             for problem in self.found
         )
 
@@ -107,6 +111,10 @@ class Place:
     def report(self, message: str) -> None:
         """Note a complaint about it."""
         self.problems.report(self.path, message)
+
+    def report_missing(self, key: str) -> None:
+        """Note that this mapping lacks a key."""
+        self.problems.report(self.path, f"the key {key!r} is missing", missing=self.path_of(key))
 
     def path_of(self, key: str) -> str:
         """The path of what stands under `key`."""
@@ -171,6 +179,11 @@ def read_document(text: str, file: Path, problems: Problems) -> Place:
         raise ConfigurationError([f"{file}:1: expected a mapping, found {found}"])
     problems.lines[""] = line_of(node)
     return Place(node, "", problems)
+
+
+def _is_within(path: str, other: str) -> bool:
+    """Whether a path is `other` or below it."""
+    return path.startswith(other) and path[len(other) : len(other) + 1] in ("", ".", "[")
 
 
 def full_path(folder: Path, path: str) -> Path:

@@ -97,6 +97,17 @@ BAD_ROUTES = {
         "{from: jfk, topics: {include: [a]}}",
         ["5: routes[0]: the key 'to' is missing"],
     ),
+    "a missing key beside what only the whole file shows to be wrong": (
+        """{from: jfc,
+       topics: {exclude: ['[']}}""",
+        [
+            "5: routes[0]: the key 'to' is missing",
+            "5: routes[0].from: there is no cluster 'jfc'; did you mean 'jfk'?",
+            "6: routes[0].topics: the key 'include' is missing",
+            "6: routes[0].topics.exclude[0]: '[' is not a regular expression: "
+            "unterminated character set at position 0",
+        ],
+    ),
     "a misspelt key": (
         "{from: jfk, to: aggregate, topics: {includes: [a]}}",
         [

@@ -116,7 +116,7 @@ class Record(Kind[T]):
             if name in entries:
                 self._take_key(name, entries[name], values)
             elif self.is_required(name) and not without:
-                place.report(f"the key {name!r} is missing")
+                place.report_missing(name)
         for name in entries.keys() - set(known):
             entries[name].report(self._unknown(name, known, name in without))
         return Given(place, values)
