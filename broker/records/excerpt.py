@@ -40,16 +40,17 @@ class OpenedBatch:
     columns: Columns
 
 
-def open_batch(batch: Buffer, header: BatchHeader, *, size_max: int) -> OpenedBatch:
+def open_batch(
+    batch: Buffer, header: BatchHeader, *, size_max: int, strict_names: bool = False
+) -> OpenedBatch:
     """Look into the batch that starts `batch`, uncompressed to at most `size_max` bytes. Raises
-    CorruptRecordsError.
+    CorruptRecordsError; with `strict_names` as `read_columns`, too.
     """
     view = memoryview(batch)
     content = decompress_view(header.codec, view[HEADER_SIZE : header.size], size_max=size_max)
     if header.codec is Codec.NONE:
-        return OpenedBatch(
-            header=header, content=content, columns=read_columns(batch, header, size_max=size_max)
-        )
+        columns = read_columns(batch, header, size_max=size_max, strict_names=strict_names)
+        return OpenedBatch(header=header, content=content, columns=columns)
     plain = header._replace(
         attributes=header.attributes & ~CODEC_MASK,
         batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(content),
@@ -58,7 +59,7 @@ def open_batch(batch: Buffer, header: BatchHeader, *, size_max: int) -> OpenedBa
     uncompressed = b"".join(
         (view[:ATTRIBUTES_POSITION], attributes, view[ATTRIBUTES_POSITION + 2 : HEADER_SIZE], content)
     )
-    columns = read_columns(uncompressed, plain, size_max=size_max)
+    columns = read_columns(uncompressed, plain, size_max=size_max, strict_names=strict_names)
     return OpenedBatch(header=header, content=content, columns=columns)
 
 

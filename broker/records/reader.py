@@ -83,10 +83,12 @@ def iterate_records(batch: Buffer, header: BatchHeader, *, size_max: int) -> Ite
         yield from RECORDS.of_parsed(parsed, offsets)
 
 
-def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int) -> Columns:
-    """As `read_records`, field by field: twice as fast as taking records apart."""
+def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int, strict_names: bool = False) -> Columns:
+    """As `read_records`, field by field: twice as fast as taking records apart. `strict_names`: raises
+    UnicodeDecodeError, too, where a name of a header is not UTF-8, and would become another.
+    """
     columns = Columns([], [], [], [], [])
-    for parsed, offsets in _parse(batch, header, size_max):
+    for parsed, offsets in _parse(batch, header, size_max, strict_names=strict_names):
         columns.offsets.extend(offsets)
         columns.keys.extend(map(_KEY, parsed))
         columns.values.extend(map(_VALUE, parsed))
@@ -201,7 +203,12 @@ def _read_rows(
 
 
 def _parse(
-    batch: Buffer, header: BatchHeader, size_max: int, chunk_count: int = _COLUMNS_CHUNK
+    batch: Buffer,
+    header: BatchHeader,
+    size_max: int,
+    chunk_count: int = _COLUMNS_CHUNK,
+    *,
+    strict_names: bool = False,
 ) -> Iterator[tuple[list[Any], list[int]]]:
     """Parsed records, `chunk_count` at a time, and their offsets, checked."""
     padded = _uncompressed(batch, header, size_max)
@@ -216,7 +223,9 @@ def _parse(
             raise CorruptRecordsError(
                 f"records of the batch at offset {header.base_offset}: {error}"
             ) from error
-        except (UnicodeDecodeError, OverflowError, MemoryError):
+        except (UnicodeDecodeError, OverflowError, MemoryError) as error:
+            if strict_names and isinstance(error, UnicodeDecodeError):
+                raise
             records = islice(parse_records(content[HEADER_SIZE:], header), parsed_count, None)
             continue
         if not parsed:

@@ -272,7 +272,7 @@ class _Cutter:
         self._runs.flush()
 
     def _settle_small(self) -> None:
-        """Gather what can be; a batch that found no other passes as it is."""
+        """Gather what can be; a batch that found no other, or had to be altered for that, passes as it is."""
         small, self._small, self._small_size = self._small, [], 0
         if len(small) == 1:
             ((at, header),) = small
@@ -281,7 +281,10 @@ class _Cutter:
         position = self.intake.position
         for at, header in small:
             self.intake.position = header.base_offset  # where it stays, should the batch be damaged
-            self._take_deep(at, header.size, header, DeepReason.GATHERED)
+            self._runs.flush()
+            if not self._deep_way.gather(self._records[at : at + header.size], header, self._runs.origin):
+                self._deep_way.settle()
+                self._runs.append(at, header)
         self.intake.position = position
         self._deep_way.settle()
 

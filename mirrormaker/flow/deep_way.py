@@ -84,6 +84,17 @@ class DeepWay:
         """Nothing more comes."""
         self._packer.end()
 
+    def gather(self, entry: memoryview, header: BatchHeader, origin: int) -> bool:
+        """Take one batch in along with those beside it; False where it is better off as it is. Raises
+        CorruptRecordsError.
+        """
+        verify_crc(entry, 0, header)
+        try:
+            self._take_decoded(entry, header, DeepReason.GATHERED, origin)
+        except (ExpansionError, UnicodeDecodeError):
+            return False
+        return True
+
     def take(self, entry: memoryview, header: BatchHeader, reason: DeepReason, origin: int) -> None:
         """Take one batch in by decoding it. Raises CorruptRecordsError, and ObstacleMetError by the policy
         where its records take more than is ever decoded at once.
@@ -100,7 +111,8 @@ class DeepWay:
         codec = config.codec if config.codec is not None else header.codec
         is_whole = reason is DeepReason.CODEC and not config.gather_bytes
         if not (is_whole and self._take_repacked(entry, header, codec, origin)):
-            opened = open_batch(entry, header, size_max=config.decoded_bytes_max)
+            is_gathered = reason is DeepReason.GATHERED
+            opened = open_batch(entry, header, size_max=config.decoded_bytes_max, strict_names=is_gathered)
             decoded_bytes = len(opened.content)
             self.decoded_bytes += decoded_bytes
             weight = len(entry) if codec is header.codec else decoded_bytes

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.records.batch import TIMESTAMP_TYPE_FLAG, Codec, iterate_batches, read_header, verify_crc
+from broker.records.batch import (
+    TIMESTAMP_TYPE_FLAG,
+    Codec,
+    iterate_batches,
+    read_header,
+    verify_crc,
+    write_header,
+)
 from broker.records.message_set import build_message_set
 from broker.records.record import TIMESTAMP_MAX, Record, TimestampType
 from broker.types import TopicPartition
@@ -255,8 +262,7 @@ def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:
     assert told["parked.error"] == b"not that one"
 
 
-@pytest.mark.parametrize("gather_bytes", [0, 50_000])
-@pytest.mark.parametrize("position", [0, 4])
+@pytest.mark.parametrize(("gather_bytes", "position"), [(0, 0), (0, 4), (50_000, 4)])
 def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
     gather_bytes: int, position: int
 ) -> None:
@@ -331,6 +337,19 @@ def test_batches_that_found_no_neighbour_pass_as_they_are() -> None:
     intake = take(large + small + large[:0], config=config(gather_bytes=1_000))
     assert [bytes(chunk.records) for chunk in intake.chunks] == [bytes(large), bytes(small)]
     assert not intake.deep
+
+
+def test_batches_that_gathering_would_leave_out_or_alter_pass_as_they_are() -> None:
+    large, strange = build(3, 5, size=10_000), build(8, 1, codec=Codec.NONE)
+    strange[strange.rindex(b"header")] = 0xFF  # no UTF-8
+    write_header(strange, 0, read_header(strange))
+    answer = build(0) + large + strange + build(9, codec=Codec.NONE) + build(12, codec=Codec.NONE)
+    intake = take(answer, config=config(gather_bytes=50_000, decoded_bytes_max=20_000))
+    chunks = [bytes(chunk.records) for chunk in intake.chunks]
+    assert chunks[1:3] == [bytes(large), bytes(strange)]
+    assert numbers_of(intake.chunks) == {0: list(range(15))}
+    assert (intake.position, intake.obstacle, intake.left_out) == (15, None, {})
+    assert intake.deep == {DeepReason.GATHERED: 3}
 
 
 def test_damage_in_a_batch_that_was_to_be_gathered_is_told_where_it_is() -> None:
