@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,17 @@ for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # a third less wor
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
+    """What Spark's JVM answers to a test that has run out of time is not the answer to the next one."""
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None or call.excinfo is None or not call.excinfo.errisinstance(pytest.fail.Exception):
+        return
+    gateway = pyspark.SparkContext._gateway
+    connection = None if gateway is None else gateway._gateway_client.get_thread_connection()
+    if connection is not None:
+        connection.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
