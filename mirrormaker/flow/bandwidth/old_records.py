@@ -1,9 +1,10 @@
 """Which partitions are behind, so that what comes next of them are old records. Pure.
 
 A partition is behind when the first record that its destination lacks has been known of for longer than
-the route's objective allows. A process that has just begun knows of nothing for long: then a partition of
-which more is left at the source than it has fetched is behind if the records that it copies are that old
-by their own timestamps. Old timestamps alone say nothing, as last year's records may arrive just now.
+the route's objective allows. What a process found at the source as it began it has not known of for long:
+then a partition of which more is left at the source than it has fetched is behind if the records that it
+copies are that old by their own timestamps. Of records that were seen coming timestamps say nothing, as last
+year's may arrive just now.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ class OldRecords:
         if partition.source_end <= acknowledged:
             return False
         history = self._histories.get(partition.source)
-        since_ms = history.known_since_ms(acknowledged) if history is not None else None
-        if since_ms is not None and now_ms - since_ms > self.lag_ms:
-            return True
+        if history is not None:
+            since_ms = history.known_since_ms(acknowledged)
+            if since_ms is not None and now_ms - since_ms > self.lag_ms:
+                return True
+            if history.absent_until_ms(acknowledged) is not None:
+                return False  # it was seen coming
         age_ms = now_ms + self.wall_shift_ms - partition.last_timestamp
         return (
             partition.source_end > partition.position
