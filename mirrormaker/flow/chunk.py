@@ -59,6 +59,8 @@ class Chunk:
     first_offset: int
     next_offset: int
     """Of the source: what is committed once this chunk and all before it are acknowledged."""
+    first_timestamp: int
+    """Of its first record, -1 where that has none."""
     max_timestamp: int
     count: int
     """Sequence numbers, which is records."""

@@ -190,6 +190,7 @@ class DeepWay:
                 frame=Frame(len(built)),
                 first_offset=header.base_offset,
                 next_offset=header.next_offset,
+                first_timestamp=header.base_timestamp,
                 max_timestamp=header.max_timestamp,
                 count=header.record_count,
                 size=len(built),

@@ -300,6 +300,7 @@ def _chunk_of(pack: Pack, start: int, end: int, built: bytearray) -> Chunk:
         frame=Frame(len(built)),
         first_offset=offsets[0],
         next_offset=offsets[-1] + 1,
+        first_timestamp=pack.timestamps[start],
         max_timestamp=max(pack.timestamps[start:end]),
         count=len(offsets),
         size=len(built),

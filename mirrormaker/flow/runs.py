@@ -27,6 +27,7 @@ _PLAIN = Struct(">qiib4xhi8xq14xi")
 """Of a header: base offset, length, leader epoch, magic, attributes, last offset delta, maximum timestamp,
 record count.
 """
+_BASE_TIMESTAMP = Struct(">27xq")
 
 
 class Runs:
@@ -39,6 +40,7 @@ class Runs:
         "_chunk_bytes",
         "_chunks",
         "_first_offset",
+        "_first_timestamp",
         "_frame",
         "_records",
         "_size",
@@ -70,6 +72,7 @@ class Runs:
         self._size = 0
         self._batches = 0
         self._first_offset = 0
+        self._first_timestamp = -1
         self._timestamp = -1
         self.next_offset = 0
         """Behind the last batch that joined."""
@@ -145,6 +148,7 @@ class Runs:
                 frame=self._frame,
                 first_offset=self._first_offset,
                 next_offset=self.next_offset,
+                first_timestamp=self._first_timestamp,
                 max_timestamp=self._timestamp,
                 count=self.next_offset - self._first_offset,
                 size=self._size,
@@ -157,3 +161,4 @@ class Runs:
         if self.on_begin is not None:
             self.on_begin()
         self._at, self._first_offset = at, offset
+        (self._first_timestamp,) = _BASE_TIMESTAMP.unpack_from(self._records, at)

@@ -50,6 +50,7 @@ def chunk_of(*sizes: int) -> Chunk:
         frame=Frame(len(records)),
         first_offset=0,
         next_offset=len(sizes),
+        first_timestamp=1,
         max_timestamp=1,
         count=len(sizes),
         size=len(records),

@@ -18,6 +18,7 @@ def chunk() -> Chunk:
         frame=Frame(SIZE),
         first_offset=0,
         next_offset=1,
+        first_timestamp=0,
         max_timestamp=0,
         count=1,
         size=SIZE,

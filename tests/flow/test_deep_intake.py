@@ -319,7 +319,7 @@ def test_records_without_a_time_cross_beside_one_of_the_last_time_there_is() -> 
     for codec in (Codec.NONE, Codec.GZIP):
         (chunk,) = take(build_message_set(old, 1, codec)).chunks
         assert [record.timestamp for record in records_of(chunk)] == times
-        assert chunk.max_timestamp == TIMESTAMP_MAX
+        assert (chunk.first_timestamp, chunk.max_timestamp) == (-1, TIMESTAMP_MAX)
 
 
 def test_notes_are_split_by_what_their_topic_takes_and_none_is_too_large_for_it() -> None:

@@ -131,7 +131,7 @@ def test_batches_that_lie_side_by_side_share_a_chunk_where_the_destination_takes
     (chunk,) = take(first + second + third, config=TOGETHER).chunks
     assert bytes(chunk.records) == bytes(first + second + third)
     assert (chunk.batches, chunk.count) == (3, 9)
-    assert (chunk.next_offset, chunk.max_timestamp) == (9, 5_008)
+    assert (chunk.next_offset, chunk.first_timestamp, chunk.max_timestamp) == (9, 5_000, 5_008)
     bounded = IntakeConfig(chunk_bytes=len(first) + len(second), chunk_batches_max=100)
     assert [chunk.batches for chunk in take(first + second + third, config=bounded).chunks] == [2, 1]
 
@@ -275,7 +275,8 @@ def test_batches_built_anew_share_a_chunk_where_the_destination_takes_that() -> 
 def test_compacted_batches_that_share_a_chunk_keep_their_gaps() -> None:
     answer = compacted(0, [1, 2, 4], 6) + compacted(6, [6, 9], 6)
     (chunk,) = take(answer, config=TOGETHER).chunks
-    assert (chunk.batches, chunk.count, chunk.next_offset, chunk.max_timestamp) == (2, 5, 10, 5_009)
+    assert (chunk.batches, chunk.count, chunk.next_offset) == (2, 5, 10)
+    assert (chunk.first_timestamp, chunk.max_timestamp) == (5_001, 5_009)
     assert chunk.runs == (SourceRun(1, 2), SourceRun(4, 1), SourceRun(6, 1), SourceRun(9, 1))
 
 

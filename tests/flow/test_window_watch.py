@@ -147,6 +147,7 @@ def full_of_little(number: int) -> Partition:
                 frame=Frame(len(records)),
                 first_offset=index * BATCH_RECORDS,
                 next_offset=(index + 1) * BATCH_RECORDS,
+                first_timestamp=0,
                 max_timestamp=0,
                 count=BATCH_RECORDS,
                 size=len(records),

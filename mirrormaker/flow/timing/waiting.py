@@ -56,7 +56,8 @@ class Waiting:
         """What the first record that waits says of its time; None: nobody knows."""
         lane = min(partition.lanes, key=lambda lane: lane.acknowledged)
         if lane.queue and lane.queue[0].max_timestamp >= 0:
-            return lane.queue[0].max_timestamp
+            head = lane.queue[0]
+            return head.first_timestamp if head.first_timestamp >= 0 else head.max_timestamp
         sample = self._samples.get(partition.source)
         if sample is None or sample.batch is None or sample.position != partition.acknowledged:
             return None

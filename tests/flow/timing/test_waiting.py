@@ -1,0 +1,80 @@
+"""Since when the first record of a partition waits: what is queued tells, else the source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.records.batch import TIMESTAMP_TYPE_FLAG, Codec, read_header, write_header
+from broker.records.builder import BatchBuilder
+from mirrormaker.flow.chunk import Frame
+from mirrormaker.flow.cutting import take_in
+from mirrormaker.flow.intake import IntakeConfig
+from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.timing.waiting import Waiting
+from tests.flow.timing.partitions import ORDERS, partition_at
+
+SIZE_MAX = 1 << 20
+NOW_MS = 1_767_225_600_000
+HOUR_MS = 3_600_000
+TOGETHER = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=100)
+
+
+def batch(base_offset: int, *timestamps: int, codec: Codec = Codec.NONE) -> bytearray:
+    builder = BatchBuilder(codec, size_max=SIZE_MAX)
+    for timestamp in timestamps:
+        builder.append(timestamp, None, b"value", ())
+    built = builder.build()
+    write_header(built, 0, read_header(built)._replace(base_offset=base_offset))
+    return built
+
+
+def outage() -> bytearray:
+    """What came in an hour: two records a minute."""
+    begun_ms = NOW_MS - HOUR_MS
+    times = [(begun_ms + 60_000 * minute, begun_ms + 60_000 * minute + 30_000) for minute in range(60)]
+    return bytearray().join(batch(2 * minute, *pair) for minute, pair in enumerate(times))
+
+
+def since_ms(answer: bytearray, config: IntakeConfig, *, absent_for_ms: int | None = None) -> int | None:
+    """Of a partition at 0 with the answer in its queue, which was at its end until `absent_for_ms` ago."""
+    partition, history = partition_at(0, 120), EndHistory()
+    if absent_for_ms is not None:
+        history.observe(0, NOW_MS - absent_for_ms)
+    history.observe(120, NOW_MS)
+    nobody: Any = None
+    waiting = Waiting(nobody, {ORDERS: history}, SystemClock(), nobody, read_committed=True)
+    partition.lanes[0].queue.extend(take_in(answer, 0, config, Frame(len(answer))).chunks)
+    return waiting.since_ms(partition, waiting.timestamp_ms(partition), 0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TOGETHER,
+        replace(TOGETHER, codec=Codec.ZSTD),
+        replace(TOGETHER, deep=True),
+        replace(TOGETHER, gather_bytes=SIZE_MAX),
+    ],
+    ids=["as they are", "another codec", "decoded", "gathered"],
+)
+def test_of_batches_that_go_as_one_the_first_record_counts(config: IntakeConfig) -> None:
+    assert since_ms(outage(), config) == NOW_MS - HOUR_MS
+    assert since_ms(outage(), config, absent_for_ms=HOUR_MS + 5_000) == NOW_MS - HOUR_MS
+    assert since_ms(outage(), config, absent_for_ms=5_000) == NOW_MS - 5_000
+
+
+def test_records_that_the_source_dated_are_as_old_as_their_append() -> None:
+    records = batch(0, 1_000, 2_000)
+    header = read_header(records)
+    dated = header._replace(attributes=header.attributes | TIMESTAMP_TYPE_FLAG, max_timestamp=NOW_MS - 7_000)
+    write_header(records, 0, dated)
+    assert since_ms(records, TOGETHER) == NOW_MS - 7_000
+
+
+def test_a_first_record_without_a_time_is_as_old_as_those_beside_it_or_as_it_was_seen() -> None:
+    assert since_ms(batch(0, -1, NOW_MS - 7_000), TOGETHER) == NOW_MS - 7_000
+    assert since_ms(batch(0, -1, -1), TOGETHER) == NOW_MS
