@@ -177,7 +177,7 @@ class RouteCopier:
                 member = self._member = await self._make_member(holdings)
                 holdings.begin(member, self._topics)
                 self._holdings = holdings
-                self._begin(engine)
+                self._begin(engine, holdings)
                 self._start(engine, holdings, member)
                 if not self._closing:
                     self.takes_part = True
@@ -257,7 +257,7 @@ class RouteCopier:
             self._clock,
         )
 
-    def _begin(self, engine: Engine) -> None:
+    def _begin(self, engine: Engine, holdings: Holdings) -> None:
         """Tell everybody that there is something to take part in."""
         machine, reader, mode = engine.machine, engine.reader, engine.mode
         is_exact = self.route.delivery is Delivery.EXACTLY_ONCE
@@ -271,6 +271,7 @@ class RouteCopier:
                 histories=reader.answers.histories,
                 on_end=machine.heard_of_end,
                 read_committed=self.route.isolation is Isolation.READ_COMMITTED,
+                share=lambda: holdings.share,
                 settled_to=mode.say.delivery.position if is_exact else None,
                 heartbeats=self._parts.heartbeats,
             )

@@ -64,6 +64,7 @@ class Holdings:
         self._clock = clock
         self._on_fact = on_fact
         self._topics: frozenset[str] = frozenset()
+        self._share: frozenset[TopicPartition] | None = None
         self._successors = Successors(source, parts.halts, engine.arbiter)
         self._regrowth: asyncio.Task[None] | None = None
         self._lost: dict[ProducerKey, LostBucket] = {}
@@ -101,6 +102,15 @@ class Holdings:
             if outgrown:
                 self._regrowth = self._start_task(self._take_anew(outgrown), "take anew")
 
+    @property
+    def share(self) -> frozenset[TopicPartition] | None:
+        """What the group gave this process last, of its topics, whether it can be copied now or not, and also
+        while the process is no member; None: nothing yet.
+        """
+        if self._share is None:
+            return None
+        return frozenset(source for source in self._share if source.topic in self._topics)
+
     # ---- coming
 
     async def prepare(self, partitions: Collection[TopicPartition]) -> Points:
@@ -110,6 +120,7 @@ class Holdings:
 
     def take(self, partitions: Collection[TopicPartition], points: Points) -> None:
         """Copy these from there on; those without a point as soon as there is one."""
+        self._share = self._member.assignment
         self._copy(points)
         late = frozenset(partitions) - points.keys()
         if late:

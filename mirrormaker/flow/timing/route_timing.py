@@ -3,7 +3,9 @@ copied, how long records took, and whether that is what the file promises.
 
 It outlives the copier, so that a route that fails goes on to be late, and in danger. While the copier is at
 work (`begin` to `end`) its partitions are looked at once a second, and only those that have something waiting
-cost more than a comparison; chunks are counted as they arrive. Owned by the event loop of the route.
+cost more than a comparison; chunks are counted as they arrive. Partitions that the group gave this process
+last and of which nothing is copied, as the group or a transaction was lost, are as late and as much in danger
+as they were. Owned by the event loop of the route.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class AtWork:
     on_end: Callable[[TopicPartition, int], None]
     """Is told where the source ends, of partitions that are not fetched."""
     read_committed: bool
+    share: Callable[[], frozenset[TopicPartition] | None]
+    """What the group gave this process when it last gave it anything; None: it has not yet."""
     settled_to: Callable[[Partition], int] | None = None
     """Up to which source offset readers see the copies, where that is later than their being acknowledged."""
     heartbeats: HeartbeatPassage | None = None
@@ -78,7 +82,8 @@ class RouteTiming:
         """Those of the copier that was at work last."""
         self._lag: float | None = None
         """In seconds, as of the last look; None: not known."""
-        self._lag_at_ms = 0
+        self._waiting_since_ms: dict[TopicPartition, int] = {}
+        """Partitions that lacked something at the last look at them, on the clock that never goes back."""
 
     def change(self, route: RouteSpec) -> None:
         """Other objectives from now on."""
@@ -147,11 +152,13 @@ class RouteTiming:
     def look(self) -> None:
         """How do things stand now?"""
         now_ms = self._clock.monotonic_ms()
-        if self._copying is not None:
-            self._lag = self._look_at(self._copying, now_ms)
-        elif self._lag is not None:
-            self._lag = self._lag + (now_ms - self._lag_at_ms) / 1000 if self._lag else None
-        self._lag_at_ms = now_ms
+        copying = self._copying
+        share = None if copying is None else copying.parts.share()
+        is_seen = copying is not None and share is not None and self._look_at(copying, share, now_ms)
+        if self._waiting_since_ms:
+            self._lag = max(now_ms - min(self._waiting_since_ms.values()), 0) / 1000
+        else:
+            self._lag = 0.0 if is_seen else None
         match self._objective.look(self._lag, now_ms):
             case Change.BREACHED as change:
                 self._events.note(change.value, lag_seconds=self._lag, objective=self._objective.lag_seconds)
@@ -159,13 +166,20 @@ class RouteTiming:
                 worst = round(self._objective.worst_seconds, 3)
                 self._events.note_end(change.value, lag_seconds=self._lag, worst_seconds=worst)
 
-    def _look_at(self, copying: _Copying, now_ms: int) -> float:
-        """The lag in seconds of all partitions together, which is that of the worst."""
+    def _look_at(self, copying: _Copying, share: frozenset[TopicPartition], now_ms: int) -> bool:
+        """Find out since when partitions wait; those of the share that are not at work wait on. Whether any
+        of the share is at work, or there is nothing to do.
+        """
         wall_shift_ms = self._wall_shift_ms
-        partitions, waiting, retention = copying.parts.partitions, copying.waiting, self._retention
+        waiting, retention = copying.waiting, self._retention
+        at_work = {
+            source: partition
+            for source, partition in copying.parts.partitions.items()
+            if partition.source_end >= 0 and source != HEARTBEATS_AT
+        }
         behind: dict[TopicPartition, int | None] = {}
-        for source, partition in partitions.items():
-            if partition.source_end <= partition.acknowledged or source == HEARTBEATS_AT:
+        for source, partition in at_work.items():
+            if partition.source_end <= partition.acknowledged:
                 retention.caught_up(source)
                 continue
             timestamp_ms = waiting.timestamp_ms(partition)
@@ -180,9 +194,12 @@ class RouteTiming:
                 None if settings is None else settings.retention,
                 now_ms,
             )
-        retention.keep(behind, now_ms)
-        oldest_ms = min((since_ms for since_ms in behind.values() if since_ms is not None), default=None)
-        return 0.0 if oldest_ms is None else max(now_ms + wall_shift_ms - oldest_ms, 0) / 1000
+        absent = share - at_work.keys() - {HEARTBEATS_AT}
+        retention.keep(absent.union(behind), now_ms)
+        self._waiting_since_ms = {
+            source: since_ms for source, since_ms in self._waiting_since_ms.items() if source in absent
+        } | {source: since_ms - wall_shift_ms for source, since_ms in behind.items() if since_ms is not None}
+        return bool(at_work) or not absent
 
     async def follow_source(self) -> None:
         """Ask the source for what the copier does not fetch, until cancelled; within `begin` and `end`."""

@@ -1,0 +1,161 @@
+"""How late a route is, look by look: also while nothing of it is copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.types import TopicPartition
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
+from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing.objective import QUIET_MS
+from mirrormaker.flow.timing.retention_watch import HANDOVER_MS
+from mirrormaker.flow.timing.route_timing import LOOK_INTERVAL_MS, AtWork, RouteTiming
+from mirrormaker.topology.model import Objectives, RouteName
+from tests.flow.timing.partitions import ORDERS
+from tests.plan.worlds import route
+from tests.storage.samples import ManualClock
+
+OTHERS, BEATS = TopicPartition("others", 0), TopicPartition(HEARTBEATS_TOPIC, 0)
+HOUR_S, HOUR_MS = 3_600, 3_600_000
+LONG_S = (HANDOVER_MS + QUIET_MS) // 1000 + 5
+"""After which a breach would be told as over, and a danger as given up."""
+
+
+class Watched:
+    """A route that promises a minute; what its copier has is set by the test."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.events = RouteEvents(RouteName("r"), self.clock)
+        promised = Objectives(lag_seconds=60)
+        self.timing = RouteTiming(route(objectives=promised), self.clock, self.events)
+        self.begin()
+
+    def begin(self) -> None:
+        """A copier is at work, which is given nothing yet."""
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.histories: dict[TopicPartition, EndHistory] = {}
+        self.share: frozenset[TopicPartition] | None = None
+        nobody: Any = None
+        self.timing.begin(
+            AtWork(
+                source=nobody,
+                partitions=self.partitions,
+                histories=self.histories,
+                on_end=lambda _source, _end: None,
+                read_committed=True,
+                share=lambda: self.share,
+            )
+        )
+
+    def give(self, *sources: TopicPartition) -> None:
+        """The group gives the process these."""
+        self.share = frozenset(sources)
+
+    def copy(self, source: TopicPartition, *, late_ms: int = 0) -> Partition:
+        """It is copied, with something that has waited for so long, or nothing."""
+        partition = Partition(source, [source], 0, 100, 1 << 20)
+        partition.source_end = 200 if late_ms else 100
+        history = self.histories[source] = EndHistory()
+        history.observe(partition.source_end, self.clock.now_ms() - late_ms)
+        self.partitions[source] = partition
+        return partition
+
+    def lose(self, *sources: TopicPartition) -> None:
+        """Nothing of these is copied any more."""
+        for source in sources or tuple(self.partitions):
+            del self.partitions[source], self.histories[source]
+
+    def look(self, times: int = 1) -> float | None:
+        for _ in range(times):
+            self.clock.advance(LOOK_INTERVAL_MS)
+            self.timing.look()
+        lag: float | None = self.timing.describe()["lag_seconds"]
+        return lag
+
+    def names(self) -> list[str]:
+        return [event["name"] for event in self.events.describe()]
+
+
+def late() -> Watched:
+    """An hour behind, and the source deletes fast."""
+    watched = Watched()
+    watched.give(ORDERS, OTHERS, BEATS)
+    watched.copy(ORDERS, late_ms=HOUR_MS)
+    watched.copy(OTHERS)
+    watched.copy(BEATS)
+    watched.histories[ORDERS].start = 0
+    watched.look()
+    watched.histories[ORDERS].start = 90
+    assert watched.look() == HOUR_S + 2
+    assert watched.names() == ["lag_objective_breached", "retention_risk_met"]
+    return watched
+
+
+@pytest.mark.parametrize("lost", [(), (ORDERS,)], ids=["all", "a bucket"])
+def test_what_is_lost_while_it_lags_goes_on_to_lag_and_stays_in_danger(
+    lost: tuple[TopicPartition, ...],
+) -> None:
+    watched = late()
+    watched.lose(*lost)
+    assert watched.look(LONG_S) == HOUR_S + 2 + LONG_S
+    assert watched.timing.describe()["in_danger"] == 1
+    assert len(watched.names()) == 2
+    partition = watched.copy(ORDERS, late_ms=HOUR_MS + LONG_S * 1000)
+    partition.source_end = -1  # it is not heard of yet
+    assert watched.look() == HOUR_S + 3 + LONG_S
+    partition.source_end = 100
+    assert watched.look(QUIET_MS // 1000 + 1) == 0
+    assert watched.names()[2:] == ["retention_risk_passed", "lag_objective_recovered"]
+
+
+def test_what_the_group_gives_to_another_lags_no_more_here() -> None:
+    watched = late()
+    watched.lose()
+    watched.give()
+    assert watched.look(LONG_S) == 0
+    assert watched.timing.describe()["in_danger"] == 0
+    assert watched.names()[2:] == ["lag_objective_recovered", "retention_risk_given_up"]
+
+
+def test_of_what_is_lost_only_what_waited_counts() -> None:
+    watched = late()
+    watched.lose(OTHERS)
+    watched.partitions[ORDERS].source_end = 100
+    assert watched.look(QUIET_MS // 1000 + 1) == 0
+    assert watched.names()[-1] == "lag_objective_recovered"
+    watched.lose(ORDERS)
+    assert watched.look() is None, "nothing but heartbeats is copied"
+
+
+def test_a_route_that_begins_does_not_lag() -> None:
+    watched = Watched()
+    assert watched.look() is None
+    watched.give(ORDERS)
+    assert watched.look(LONG_S) is None
+    watched.copy(ORDERS)
+    assert watched.look() == 0
+    assert watched.names() == []
+
+
+def test_one_that_fails_and_begins_again_lags_until_it_has_copied() -> None:
+    watched = late()
+    watched.timing.end()
+    assert watched.look(LONG_S) == HOUR_S + 2 + LONG_S
+    watched.begin()
+    assert watched.look(LONG_S) == HOUR_S + 2 + 2 * LONG_S
+    watched.give(ORDERS)
+    assert watched.look(LONG_S) == HOUR_S + 2 + 3 * LONG_S
+    assert len(watched.names()) == 2
+    watched.copy(ORDERS)
+    assert watched.look() == 0
+
+
+def test_a_process_that_is_given_nothing_has_no_lag() -> None:
+    watched = Watched()
+    watched.give()
+    assert watched.look() == 0
