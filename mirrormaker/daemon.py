@@ -46,6 +46,7 @@ STATE_INTERVAL_MS = 1000
 FIRST_LOOK_TIMEOUT_MS = 5_000
 """How long a start waits for what destinations say of its routes."""
 
+_ENDING = "the daemon is ending"
 _UNREADY = frozenset({RouteState.STARTING.value, RouteState.FAILED.value})
 
 _log = logger("daemon")
@@ -135,10 +136,12 @@ class Daemon:
         self._claims = claims = TopicClaims(host, self._state.daemon_id(), workers.share_claims, self._clock)
         limits = LimitExchange(lambda: self._in_force, self._state.daemon_id(), (host, workers), self._clock)
         self._run_routes(self.live.loaded)
-        helpers = [
-            tasks.create_task(self._tell_state(), name="state"),
+        followers = [
             tasks.create_task(self.live.follow(), name="follow the file"),
             tasks.create_task(self._heed_reloads(), name="reload"),
+        ]
+        helpers = [
+            tasks.create_task(self._tell_state(), name="state"),
             tasks.create_task(self._declared.run(), name="declared topics"),
             tasks.create_task(self._heartbeats.run(), name="heartbeats"),
             tasks.create_task(limits.run(), name="limits"),
@@ -146,6 +149,8 @@ class Daemon:
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
+        for follower in followers:
+            follower.cancel()
         await asyncio.gather(pipelines.close(), workers.close(), host.close())
         for helper in helpers:
             helper.cancel()
@@ -196,6 +201,8 @@ class Daemon:
         problems: list[str] = []
         if self._host is None:
             problems.append(f"{file}: the daemon has not started yet")
+        if self._stopping.is_set():
+            problems.append(f"{file}: {_ENDING}")
         if topology.data_dir != now.data_dir:
             problems.append(f"{file}: data_dir: stays {now.data_dir} while the daemon runs: start it anew")
         if topology.generation < now.generation:
@@ -239,9 +246,11 @@ class Daemon:
         )
 
     def board(self, route: RouteSpec) -> ControlBoard:
-        """That of the route's destination. Raises ConfigurationError before the daemon runs."""
+        """That of the route's destination. Raises ConfigurationError unless the daemon runs."""
         if self._host is None:
             raise ConfigurationError(["the daemon has not started yet"])
+        if self._stopping.is_set():
+            raise ConfigurationError([_ENDING])
         return self._host.board(self.topology.clusters[route.destination])
 
     # ---- for `status`

@@ -44,9 +44,12 @@ class PipelinePool:
         self._turns = Turns(1)
         self._kept: dict[PipelineName, _Kept] = {}
         self._ending: list[asyncio.Task[None]] = []
+        self._is_closed = False
 
     def desire(self, topology: Topology, source: TopologyText) -> None:
-        """Keep these from now on: those that are enabled and have a schedule."""
+        """Keep from now on those that are enabled and have a schedule; none once `close` was called."""
+        if self._is_closed:
+            return
         self._turns.limit = topology.pipelines_at_once
         wanted = {
             each.name: each for each in topology.pipelines if each.enabled and each.schedule is not None
@@ -64,6 +67,7 @@ class PipelinePool:
 
     async def close(self) -> None:
         """End every run; the next start goes on where they were, or another daemon does."""
+        self._is_closed = True
         for name in list(self._kept):
             self._let_go(name)
         if self._ending:

@@ -58,6 +58,7 @@ class RouteLoop(Generic[RunnerType]):
         self._desired: Mapping[RouteName, RouteWork] = {}
         self._slots: dict[RouteName, _Slot[RunnerType]] = {}
         self._leaving: dict[RouteName, asyncio.Task[None]] = {}
+        self._is_closed = False
 
     @property
     def runners(self) -> Collection[RunnerType]:
@@ -70,13 +71,13 @@ class RouteLoop(Generic[RunnerType]):
         return slot.runner if slot is not None else None
 
     def desire(self, works: Mapping[RouteName, RouteWork]) -> RouteSteps:
-        """Run these from now on. Returns what is being done about it."""
-        self._desired = dict(works)
+        """Run these from now on; none once `close` was called. Returns what is being done about it."""
+        self._desired = {} if self._is_closed else dict(works)
         return self._settle()
 
     async def close(self, *, for_good: bool = False) -> None:
         """End every route; unless `for_good`, the next start is to find them where they were."""
-        self._desired = {}
+        self._is_closed, self._desired = True, {}
         for name in list(self._slots):
             self._let_go(name, for_good=for_good)
         while self._leaving:

@@ -59,9 +59,12 @@ class WorkerPool:
         self._spare = Spare(self._start_process, clock, tasks)
         self._past_routes: PastTotals[RouteTotal] = PastTotals()
         self._past_links: PastTotals[Ends] = PastTotals()
+        self._is_closed = False
 
     def desire(self, topology: Topology, source: TopologyText) -> None:
-        """Have the workers run their part of this from now on."""
+        """Have the workers run their part of this from now on; nothing is done once `close` was called."""
+        if self._is_closed:
+            return
         numbers = range(1, count_workers(topology) + 1)
         self._works = {number: works_of_worker(topology, number) for number in numbers}
         self._digest = source.digest
@@ -113,6 +116,7 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End every worker; the next start is to find the routes where they were."""
+        self._is_closed = True
         for number in list(self._keepers):
             self._let_go(number, for_good=False)
         await self._spare.close()

@@ -117,6 +117,21 @@ def test_a_route_that_is_wanted_no_more_leaves_for_good_and_may_come_back() -> N
     played(play)
 
 
+def test_nothing_starts_any_more_once_all_are_to_end() -> None:
+    async def play(world: World) -> None:
+        world.desire(A)
+        ending = asyncio.create_task(world.routes.close())
+        await turns()
+        world.desire(ANEW["other addresses"](A), B)
+        (former,) = world.made
+        former.may_end.set()
+        await turns()
+        assert ending.done()
+        assert world.made == [former]
+
+    played(play)
+
+
 def test_a_route_that_does_not_end_in_time_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "STOP_TIMEOUT_MS", 1)
 

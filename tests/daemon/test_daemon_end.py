@@ -1,0 +1,84 @@
+"""A daemon that is asked to end does: whatever comes meanwhile has no route begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.errors import ConfigurationError
+from mirrormaker.daemon import Daemon
+from mirrormaker.pipelines.pool import PipelinePool
+from mirrormaker.reconcile.claims import DestinationClaims
+from mirrormaker.reconcile.topology_file import TopologyFile
+from mirrormaker.workers.pool import WorkerPool
+from mirrormaker.workers.shared_claims import SharedClaims
+from tests.client.running import until
+
+PATIENCE_SECONDS = 60.0
+TOPOLOGY = """\
+clusters:
+  jfk: {bootstrap: ["127.0.0.1:1"]}
+  aggregate: {bootstrap: ["127.0.0.1:2"]}
+routes:
+  - {from: jfk, to: aggregate, topics: {include: [flights]}, resources: {workers: 2}}
+pipelines:
+  - {name: job, job: "package.module:run", schedule: {every: 1h}}
+"""
+
+
+def test_no_topology_comes_into_force_and_nothing_is_wished_while_a_daemon_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "topology.yaml"
+    routes = TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", "")
+    file.write_text(routes)
+
+    async def main() -> None:
+        daemon = Daemon(file)
+        running = asyncio.create_task(daemon.run())
+        await until(lambda: bool(daemon.describe()["routes"]))
+        host, drained = daemon._host, asyncio.Event()
+        assert host is not None
+        close = host.close
+
+        async def close_late() -> None:
+            await drained.wait()
+            await close()
+
+        monkeypatch.setattr(host, "close", close_late)
+        daemon.stop()
+        file.write_text(routes.replace("[flights]", "[planes]"))
+        daemon.request_reload()
+        with pytest.raises(ConfigurationError, match="the daemon is ending"):
+            await daemon.live.reload()
+        with pytest.raises(ConfigurationError, match="the daemon is ending"):
+            daemon.board(daemon.topology.routes[0])
+        assert daemon.live.reloads == 0
+        drained.set()
+        await running
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_SECONDS))
+
+
+def test_workers_and_pipelines_are_not_begun_once_they_were_ended(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(TOPOLOGY)
+    source = TopologyFile(file).read()
+    topology, clock = source.parse(), SystemClock()
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            claims = SharedClaims(defaultdict(DestinationClaims))
+            workers = WorkerPool("d", "info", claims, clock, tasks)
+            pipelines = PipelinePool("d", clock, "info", tasks)
+            await workers.close()
+            await pipelines.close()
+            workers.desire(topology, source)
+            pipelines.desire(topology, source)
+            assert (workers.describe(), pipelines.describe()) == ([], {})
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_SECONDS))
