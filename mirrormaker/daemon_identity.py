@@ -20,6 +20,8 @@ class DaemonIdentity:
     """The one in force at the moment; None before there is one."""
     worker: int | None = None
     """Which of its workers this is; None: the daemon itself."""
+    worker_since_ms: int | None = None
+    """When that worker began."""
 
     def instance_of(self, route: RouteName) -> str:
         """What this process is known by in the group of a route, over restarts."""

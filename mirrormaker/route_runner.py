@@ -223,7 +223,12 @@ class RouteRunner:
 
     async def verdict(self) -> Verdict:
         """What is to be done about the route. Raises BrokerError when the destination has never told."""
-        verdict = judge(self.work.name, self._own_claim(), await self._board.wishes(self.work.name))
+        verdict = judge(
+            self.work.name,
+            self._own_claim(),
+            await self._board.wishes(self.work.name),
+            worker_since_ms=self._identity.worker_since_ms,
+        )
         if self._switch is not None and verdict.rest in (None, Rest.PAUSED) and not await self._switch.runs():
             return replace(verdict, rest=Rest.STANDING_BY)
         return verdict

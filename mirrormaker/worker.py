@@ -78,6 +78,7 @@ class Worker:
                 generation=lambda: self._generation,
                 topology=lambda: self._topology,
                 worker=self._number,
+                worker_since_ms=self._started_ms,
             )
             self._host = RouteHost(identity, self._cluster_ids, self._clock, tasks)
             helpers = [

@@ -100,12 +100,15 @@ class Standing(Enum):
     SUPERSEDED = "superseded"
 
 
-def standing_of(own: Claim, found: Claim | None) -> Standing:
-    """Whether a daemon that would claim `own` may run the route."""
+def standing_of(own: Claim, found: Claim | None, *, worker_since_ms: int | None = None) -> Standing:
+    """Whether a daemon that would claim `own` may run the route, or a worker of it that began at
+    `worker_since_ms`: the file that its daemon has claimed by since then is on the way to it.
+    """
     if found is None or found.generation < own.generation:
         return Standing.TO_CLAIM
     if found.generation > own.generation:
-        return Standing.SUPERSEDED
+        is_told_soon = worker_since_ms is not None and found.at_ms >= worker_since_ms
+        return Standing.CLAIMED if is_told_soon and found.daemon == own.daemon else Standing.SUPERSEDED
     if found.digest == own.digest:
         return Standing.CLAIMED
     return Standing.TO_CLAIM if found.daemon == own.daemon else Standing.SUPERSEDED
@@ -134,9 +137,11 @@ class Verdict:
     """Say first that this is the file it is run by."""
 
 
-def judge(route: RouteName, own: Claim, wishes: RouteWishes) -> Verdict:
-    """What `wishes` mean for the daemon that would claim `own`."""
-    standing = standing_of(own, wishes.claim)
+def judge(
+    route: RouteName, own: Claim, wishes: RouteWishes, *, worker_since_ms: int | None = None
+) -> Verdict:
+    """What `wishes` mean for the daemon that would claim `own`, or its worker: see `standing_of`."""
+    standing = standing_of(own, wishes.claim, worker_since_ms=worker_since_ms)
     if standing is Standing.SUPERSEDED:
         assert wishes.claim is not None
         reason = f"route {route!r}: {describe_superseding(own, wishes.claim)}"

@@ -27,7 +27,7 @@ from tests.client.running import until
 PATIENCE_SECONDS = 60.0
 
 
-def make_runner(folder: Path, address: HostPort) -> tuple[RouteRunner, ControlBoard]:
+def make_runner(folder: Path, address: HostPort, **identity: int) -> tuple[RouteRunner, ControlBoard]:
     file = folder / "topology.yaml"
     file.write_text(
         f"clusters: {{jfk: {{bootstrap: ['{address}']}}, aggregate: {{bootstrap: ['127.0.0.1:1']}}}}\n"
@@ -35,9 +35,9 @@ def make_runner(folder: Path, address: HostPort) -> tuple[RouteRunner, ControlBo
     )
     (work,) = work_of(load_topology(file)).values()
     clock, board = SystemClock(), ControlBoard(work.destination)
-    identity = DaemonIdentity(daemon_id="d", host="h", generation=lambda: 0)
+    who = DaemonIdentity(daemon_id="d", host="h", generation=lambda: 0, **identity)
     ids = ClusterIds(StateDirectory(folder / "data"))
-    return RouteRunner(work, identity, board, DestinationClaims(), Links("d", clock), ids, clock), board
+    return RouteRunner(work, who, board, DestinationClaims(), Links("d", clock), ids, clock), board
 
 
 @contextlib.asynccontextmanager

@@ -57,6 +57,21 @@ def test_the_newest_file_runs_a_route_and_one_generation_is_one_file(
     assert (verdict.reason is None) == (rest is None)
 
 
+@pytest.mark.parametrize(
+    ("found", "rest"),
+    [
+        (claim(generation=3, digest="y"), None),
+        (claim(generation=3, digest="y", daemon="other"), Rest.SUPERSEDED),
+        (replace(claim(generation=3, digest="y"), at_ms=3), Rest.SUPERSEDED),
+    ],
+)
+def test_a_worker_goes_on_while_the_newer_file_of_its_own_daemon_is_on_the_way(
+    found: Claim, rest: Rest | None
+) -> None:
+    verdict = judge(ROUTE, claim(), RouteWishes(claim=found), worker_since_ms=4)
+    assert (verdict.rest, verdict.claims) == (rest, False)
+
+
 def test_a_pause_holds_for_whoever_may_run_the_route() -> None:
     assert judge(ROUTE, claim(), RouteWishes(pause=PAUSE)).rest is Rest.PAUSED
     newer = RouteWishes(pause=PAUSE, claim=claim(generation=3))
