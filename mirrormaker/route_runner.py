@@ -126,6 +126,8 @@ class RouteRunner:
         self._leaves_for_good = False
         self._starts_over = False
         """Halts that stop the route do so no longer."""
+        self._owes_word = False
+        """The destination has not been told yet what it should be of a route that rests."""
         self._copier: RouteCopier | None = None
         self._ledger: RouteLedger | None = None
         self._origins: OriginRegistry | None = None
@@ -249,21 +251,34 @@ class RouteRunner:
             self.state = RouteState.STARTING
             await self._work()
             return
+        before = self.state, self.error
         self.state, self.error = _RESTING[verdict.rest], verdict.reason
-        self._log.info("route_rests", state=self.state.value, reason=verdict.reason)
+        if before != (self.state, self.error) or not self._owes_word:
+            self._log.info("route_rests", state=self.state.value, reason=verdict.reason)
         if verdict.rest is Rest.STANDING_BY and self._switch is not None:
             switch = self._switch.known
             self._events.note_end("standing_by", side=switch.side.value, stage=switch.stage.value)
-        await self._turn.wait()
+        await self._turn.wait(CLAIM_RETRY_MS if self._owes_word else None)
 
     async def _decide(self) -> Verdict:
-        """The verdict; where that is to be said at the destination, it is."""
-        if self._starts_over:
-            await self._take_halts_back()
+        """The verdict; where that is to be said at the destination, it is. Raises BrokerError where it cannot
+        be, unless somebody wishes that the route rest: it does so meanwhile.
+        """
         verdict = await self.verdict()
-        if verdict.claims:
-            await self._board.put([(claim_key(self.work.name), asdict(self._own_claim()))])
-            self._log.info("route_claimed", generation=self._identity.generation())
+        try:
+            if self._starts_over and await self._take_halts_back():
+                verdict = await self.verdict()
+            if verdict.claims:
+                await self._board.put([(claim_key(self.work.name), asdict(self._own_claim()))])
+                self._log.info("route_claimed", generation=self._identity.generation())
+        except BrokerError as error:
+            if verdict.rest in (None, Rest.FAILED):
+                raise
+            if not self._owes_word:
+                self._log.warning("route_not_claimed", error=str(error))
+            self._owes_word = True
+        else:
+            self._owes_word = False
         return verdict
 
     def _halts(self) -> RouteHalts:
@@ -276,11 +291,14 @@ class RouteRunner:
         here, there = source.cluster_id or route.source, destination.cluster_id or route.destination
         return HeartbeatPassage(here, there, route.name, self._clock.now_ms)
 
-    async def _take_halts_back(self) -> None:
+    async def _take_halts_back(self) -> bool:
+        """Those that stop the route; whether there were any. Raises BrokerError."""
         halts = (await self._board.wishes(self.work.name)).halts
         stopping = [source for source, halt in halts.items() if halt.stops_route]
-        await self._board.take_back_halts(self.work.name, stopping)
+        if stopping:
+            await self._board.take_back_halts(self.work.name, stopping)
         self._starts_over = False
+        return bool(stopping)
 
     async def _work(self) -> None:
         client_id = f"mirrormaker-{self.work.name}"
