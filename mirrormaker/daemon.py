@@ -35,6 +35,7 @@ from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
+from mirrormaker.superseding import SupersededRoutes
 from mirrormaker.topic_claims import TopicClaims
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.workers.link_pictures import merge_links
@@ -90,6 +91,7 @@ class Daemon:
         """The same."""
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
+        self._superseded = SupersededRoutes()
         self._declared = DeclaredTopics(lambda: self._in_force, self._superseding)
         self._heartbeats = HeartbeatWriters(lambda: self._in_force, self._state, self._clock)
         self._tails = TailWatch(lambda: self._in_force, self._clock)
@@ -219,6 +221,7 @@ class Daemon:
     def apply(self, loaded: LoadedTopology) -> RouteSteps:
         """Run its routes, and those alone; what has not changed is not touched."""
         steps = compare_routes(work_of(loaded.topology), work_of(self._in_force))
+        self._superseding()  # as routes stand: those that start anew have to find out again
         self._run_routes(loaded)
         self._declared.look_again()
         self._heartbeats.look_again()
@@ -236,14 +239,7 @@ class Daemon:
 
     def _superseding(self) -> str | None:
         """Who runs a route of the topology by a newer one; None where nobody does."""
-        return next(
-            (
-                route["error"]
-                for route in self._describe_routes().values()
-                if route["state"] == RouteState.SUPERSEDED.value
-            ),
-            None,
-        )
+        return self._superseded.take(self._in_force, self._describe_routes())
 
     def board(self, route: RouteSpec) -> ControlBoard:
         """That of the route's destination. Raises ConfigurationError unless the daemon runs."""
