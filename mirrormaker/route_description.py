@@ -14,6 +14,23 @@ from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.topics import TopicReconciler
 
 
+def starting_route() -> dict[str, Any]:
+    """A route that is to run, and has not begun or not told yet."""
+    return {
+        "state": "starting",
+        "error": None,
+        "reason": None,
+        "failures": 0,
+        "started_ms": None,
+        "pause": None,
+        "paused_topics": {},
+        "halts": [],
+        "control_problem": None,
+        "partitions": {},
+        "events": [],
+    }
+
+
 def describe_work(
     copier: RouteCopier, reconciler: TopicReconciler, rules: RuleKeeper, timing: RouteTiming
 ) -> dict[str, Any]:

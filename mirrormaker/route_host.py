@@ -20,6 +20,7 @@ from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.switch_board import SwitchBoard
+from mirrormaker.route_description import starting_route
 from mirrormaker.route_runner import RouteRunner
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
@@ -93,5 +94,6 @@ class RouteHost:
         return self._links.describe()
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """What each route has to tell, by name."""
-        return {runner.work.name: runner.describe() for runner in self.runners}
+        """What each route has to tell, by name, also of those that are to start anew."""
+        waiting = {name: starting_route() for name in self._routes.awaited}
+        return waiting | {runner.work.name: runner.describe() for runner in self.runners}

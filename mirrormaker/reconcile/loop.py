@@ -65,6 +65,11 @@ class RouteLoop(Generic[RunnerType]):
         """Those at work, in the order in which they are desired."""
         return [self._slots[name].runner for name in self._desired if name in self._slots]
 
+    @property
+    def awaited(self) -> Collection[RouteName]:
+        """Routes that are to run once their former selves have ended."""
+        return [name for name in self._desired if name not in self._slots]
+
     def runner(self, name: RouteName) -> RunnerType | None:
         """That of one route, None while it does not run."""
         slot = self._slots.get(name)

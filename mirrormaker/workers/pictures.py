@@ -96,23 +96,6 @@ def _put_at(picture: dict[str, Any], path: _Path, value: Any) -> None:
     picture[last] = value
 
 
-def starting_route() -> dict[str, Any]:
-    """A route of which no worker has told yet."""
-    return {
-        "state": "starting",
-        "error": None,
-        "reason": None,
-        "failures": 0,
-        "started_ms": None,
-        "pause": None,
-        "paused_topics": {},
-        "halts": [],
-        "control_problem": None,
-        "partitions": {},
-        "events": [],
-    }
-
-
 def _worst_state(states: Sequence[str]) -> str:
     return min(states, key=_STATES.index)
 

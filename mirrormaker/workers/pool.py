@@ -13,6 +13,7 @@ from broker.clock import Clock
 from mirrormaker.flow.bandwidth.statements import Statement, decode_statements
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topology_file import TopologyText
+from mirrormaker.route_description import starting_route
 from mirrormaker.topology.model import RouteName, Topology
 from mirrormaker.workers.keeper import Process, WorkerKeeper
 from mirrormaker.workers.link_pictures import Ends, past_links, totals_of_links
@@ -21,7 +22,6 @@ from mirrormaker.workers.pictures import (
     RouteTotal,
     merge_routes,
     past_kinds,
-    starting_route,
     totals_of_routes,
     with_past,
 )

@@ -10,6 +10,7 @@ import pytest
 
 from mirrormaker.console.metrics import metrics_text
 from mirrormaker.reconcile.topology_file import TopologyText
+from mirrormaker.route_description import starting_route
 from mirrormaker.topology.model import Resources, Topology
 from mirrormaker.workers.orders import (
     Be,
@@ -21,7 +22,7 @@ from mirrormaker.workers.orders import (
     decode_picture,
     encode_order,
 )
-from mirrormaker.workers.pictures import EVENTS_MAX, merge_routes, starting_route
+from mirrormaker.workers.pictures import EVENTS_MAX, merge_routes
 from mirrormaker.workers.placement import count_workers, works_of_daemon, works_of_worker
 from tests.reconcile.test_routes import cluster, work
 

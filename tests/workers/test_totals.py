@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from mirrormaker.flow.timing.objective import LagObjective
+from mirrormaker.route_description import starting_route
 from mirrormaker.workers.link_pictures import merge_links, past_links, totals_of_links
 from mirrormaker.workers.pictures import (
     RouteTotal,
     merge_routes,
     past_kinds,
-    starting_route,
     totals_of_routes,
     with_past,
 )
