@@ -38,6 +38,7 @@ def render_text(status: Status, stream: TextIO, *, by_partition: bool = False) -
             _table(("PARTITION", "TO", "STATE"), PARTITION_FIGURES, map(_partition_row, partitions))
         )
     lines = (
+        *([f"the daemon here: {status.daemon_problem}"] if status.daemon_problem is not None else []),
         *_worker_lines(status.workers),
         *_topology_lines(status.topology),
         *_cluster_lines(status.clusters),
@@ -193,6 +194,7 @@ def render_json(status: Status) -> dict[str, Any]:
     """Plain data; lag that is not known is null, and so is the topology while no daemon runs here."""
     return {
         "topology": None if status.topology is None else asdict(status.topology),
+        "daemon_problem": status.daemon_problem,
         "workers": [dict(worker) for worker in status.workers],
         "clusters": {name: dict(told) for name, told in status.clusters.items()},
         "heartbeats": {name: dict(told) for name, told in status.heartbeats.items()},

@@ -2,7 +2,8 @@
 
 Files of `data_dir/daemon/`: `lock` (held by flock while a daemon runs: a second one is refused, and `status`
 sees whether one is alive), `id` (a name that survives restarts), `state.json` (rewritten every second by
-writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays),
+writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays until
+the next daemon starts),
 `topology.yaml`, the text that is in force: the file itself may have errors meanwhile, and `clusters.json`,
 the ids that clusters told last.
 """
@@ -12,8 +13,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,16 @@ class StateDirectory:
         self._cluster_ids = self.path / "clusters.json"
         self._kept: str | None = None
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Be the one daemon here. Raises ConfigurationError when there is one, or nothing can be written."""
-        return self._lock.held(
-            ConfigurationError([f"{self.path}: another daemon is running on this data_dir"])
-        )
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one daemon here; the picture of the one before is gone. Raises ConfigurationError when there
+        is one, or nothing can be written.
+        """
+        busy = ConfigurationError([f"{self.path}: another daemon is running on this data_dir"])
+        with self._lock.held(busy):
+            with suppress(OSError):  # told by its age
+                self._state.unlink()
+            yield
 
     def is_locked(self) -> bool:
         """Whether a daemon runs on this directory."""

@@ -34,6 +34,8 @@ from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.topology.readers.document import DEFAULT_DATA_DIR
 
 QUERY_TIMEOUT_MS = 10_000
+SILENCE_MS = 10_000
+"""A daemon tells of itself every second: what is so much older is told to be so."""
 STANDING_BY = "standing by"
 """A route whose failover group is at work in the other direction: nothing waits for it."""
 _DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
@@ -100,8 +102,10 @@ class Status:
     """All of a topology file."""
 
     topology: TopologyStatus | None
-    """None when no daemon runs here."""
+    """None when no daemon runs here, or it has told nothing yet."""
     routes: tuple[RouteStatus, ...]
+    daemon_problem: str | None = None
+    """Why what is told of the daemon here may be true no more."""
     workers: tuple[Mapping[str, Any], ...] = ()
     """The processes of the daemon here that run routes with several workers (`workers/pool`)."""
     pipelines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -165,14 +169,19 @@ async def read_status(
     cluster that cannot be asked is told in `problem`. `state`: what the daemon tells, when it is it that
     asks; else its state directory says.
     """
+    daemon_problem = None
     if state is None:
         directory = StateDirectory(topology.data_dir)
-        state = (directory.read() if directory.is_locked() else None) or {}
+        state = {}
+        if directory.is_locked():
+            state = directory.read() or {}
+            daemon_problem = _describe_silence(state.get("at_ms"), clock.now_ms())
     groups = {} if state.get("routes") else await find_active_sides(topology)
     asked = topology.routes if routes is None else routes
     seen = await asyncio.gather(*(_observe_or_tell(topology, route, state, groups, clock) for route in asked))
     return Status(
         topology=_topology_status(state.get("topology")),
+        daemon_problem=daemon_problem,
         routes=tuple(
             replace(_of_topics(route, topics), datacenters=_datacenters(topology, route)) for route in seen
         ),
@@ -182,6 +191,15 @@ async def read_status(
         failover_groups=state.get("failover_groups", {}),
         pipelines=state.get("pipelines", {}),
     )
+
+
+def _describe_silence(told_ms: int | None, now_ms: int) -> str | None:
+    """Of the daemon that runs here, None where it is none. `told_ms`: when it told last."""
+    if told_ms is None:
+        return "it has told nothing yet"
+    if now_ms - told_ms < SILENCE_MS:
+        return None
+    return f"it has told nothing for {(now_ms - told_ms) // 1000} s: what is told of it is older"
 
 
 def _of_topics(route: RouteStatus, topics: Collection[str]) -> RouteStatus:

@@ -57,6 +57,15 @@ def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert StateDirectory(tmp_path).read() == {"version": STATE_VERSION, "routes": {}}
 
 
+def test_what_a_daemon_told_is_gone_when_the_next_one_starts(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path)
+    with directory.locked():
+        directory.write({"version": STATE_VERSION})
+    assert directory.read() is not None
+    with StateDirectory(tmp_path).locked():
+        assert directory.read() is None
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 99}'])
 def test_a_state_of_another_version_or_in_pieces_is_none(tmp_path: Path, content: str) -> None:
     directory = StateDirectory(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ import pytest
 
 from broker.errors import ConfigurationError
 from broker.loopback import free_ports
+from mirrormaker.report import render_json, render_text
 from mirrormaker.state import STATE_VERSION, StateDirectory
-from mirrormaker.status import load_for_status
+from mirrormaker.status import load_for_status, read_status
+from mirrormaker.topology.loader import load_topology
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import mirrormaker, wait_until
 from tests.daemon.test_mirror import address, create, produce
+from tests.storage.samples import ManualClock
 
 IN_FORCE = """\
 clusters:
@@ -38,6 +43,33 @@ def test_a_file_with_errors_is_shown_by_the_daemon_that_follows_it_and_by_no_oth
         assert [route.name for route in load_for_status(followed).routes] == ["jfk-to-aggregate"]
         with pytest.raises(ConfigurationError, match="did you mean 'include'"):
             load_for_status(stranger)
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "problem"),
+    [
+        (None, "it has told nothing yet"),
+        (9_999, None),
+        (61_500, "it has told nothing for 61 s: what is told of it is older"),
+    ],
+)
+def test_a_daemon_that_has_told_nothing_for_long_is_told_of(
+    tmp_path: Path, age_ms: int | None, problem: str | None
+) -> None:
+    file, clock = tmp_path / "mesh.yaml", ManualClock()
+    file.write_text(IN_FORCE)
+    topology, directory = load_topology(file), StateDirectory(tmp_path / "data")
+    with directory.locked():
+        if age_ms is not None:
+            directory.write({"version": STATE_VERSION, "at_ms": clock.now_ms() - age_ms})
+        status = asyncio.run(read_status(topology, clock, routes=()))
+        shown = io.StringIO()
+        render_text(status, shown)
+        assert render_json(status)["daemon_problem"] == problem
+        assert shown.getvalue().splitlines()[1:] == (
+            [] if problem is None else [f"the daemon here: {problem}"]
+        )
+    assert asyncio.run(read_status(topology, clock, routes=())).daemon_problem is None
 
 
 def test_a_destination_that_is_away_is_told_also_where_no_daemon_runs(
