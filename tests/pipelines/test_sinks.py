@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.sinks.database import NOTES, DatabaseSink, match_columns
-from mirrormaker.pipelines.sinks.jdbc_connection import JdbcConnection
+from mirrormaker.pipelines.sinks.jdbc_connection import DatabaseError, JdbcConnection
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.sinks.sink import SinkPlace, sink_identity
 from mirrormaker.pipelines.table_files import TableFiles
@@ -154,6 +154,33 @@ def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -
     sink.claim()
     assert sink.append(0, frame) == sink.append(0, frame) == 3
     assert sorted(tuple(row) for row in rows(spark, url, "orders")) == [(0, 0.0), (1, 0.5), (2, 1.0)]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_rows_of_a_task_that_was_run_twice_are_not_moved_in(
+    spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """As where an executor is lost after it has committed, before the driver has heard of it."""
+    frame = spark.range(count).selectExpr("id")
+    sink = database_sink(spark, url, "orders", frame)
+    sink.claim()
+    write = DatabaseSink._write
+
+    def write_again(sink: DatabaseSink, frame: DataFrame, table: str, mode: str) -> None:
+        write(sink, frame, table, mode)
+        with JdbcConnection.open(spark, {"url": url}) as connection:
+            connection.change(f"INSERT INTO {table} VALUES (1)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DatabaseSink, "_write", write_again)
+        with pytest.raises(DatabaseError, match=f"^orders: {count + 1} rows were written aside, not {count}"):
+            sink.append(0, frame)
+    assert not sink.holds(0)
+    assert rows(spark, url, "orders") == []
+    assert sink.append(0, frame) == count
+    assert sorted(row.id for row in rows(spark, url, "orders")) == list(range(count))
+    tables = [row.TABLENAME for row in rows(spark, url, "sys.systables") if row.TABLETYPE == "T"]
+    assert sorted(tables) == ["MIRRORMAKER_BATCHES", "ORDERS"]
 
 
 def test_a_table_that_cannot_be_read_for_a_moment_stays(

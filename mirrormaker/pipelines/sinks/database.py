@@ -10,6 +10,10 @@ Spark, moves them and notes the batch in `mirrormaker_batches`, which stands bes
     staging      the table that rows are being written into, removed by the next run if this one dies
 
 So the database itself says which batches it holds; a batch that comes again is passed over.
+
+Each task of Spark's writer commits by itself: one that is run again, as its machine was lost before the
+driver heard of the first, has written its rows twice. So rows are counted on their way, and none is moved in
+when there are more aside.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.sinks.jdbc_connection import DatabaseError, JdbcConnection, is_portable, options_of
@@ -106,20 +111,36 @@ class DatabaseSink:
     ) -> int:
         """Write rows aside, then have them in the table in one transaction; returns how many. The name of the
         table aside does not begin with the table's own, of which a database may take the beginning alone.
+        Raises DatabaseError, with the table as it was, when other rows are aside than were to be.
         """
+        self._drop_staging(connection)
         staging = f"{self._schema_dot}mirrormaker_{uuid.uuid4().hex[:12]}"
         set_staging = f"UPDATE {self._notes} SET staging = ? WHERE sink = ?"
         connection.change(set_staging, staging, self._place.owner)
-        self._write(frame, staging, "overwrite")
+        seen = Observation()
+        self._write(frame.observe(seen, f.count(f.lit(1)).alias("rows")), staging, "overwrite")
         names = ", ".join(connection.quote(self._names[name]) for name in self._columns)
         staged = ", ".join(map(connection.quote, self._columns))
         with connection.transaction():
             if first:
                 connection.change(first)
             rows = connection.change(f"INSERT INTO {self._table} ({names}) SELECT {staged} FROM {staging}")
+            self._check_staged(connection, staging, int(seen.get["rows"]))
             note(rows)
         self._drop_staging(connection)
         return rows
+
+    def _check_staged(self, connection: JdbcConnection, staging: str, rows: int) -> None:
+        """Once they are moved: rows aside only become more, so what is there now is what has been moved. The
+        move's own count is no measure, since triggers of the table may take rows elsewhere.
+        """
+        counted = connection.row(f"SELECT COUNT(*) FROM {staging}")
+        assert counted is not None
+        if int(str(counted[0])) != rows:
+            raise DatabaseError(
+                f"{self._table}: {counted[0]} rows were written aside, not {rows}, as a task of Spark was run"
+                " again: none is moved in, and the batch comes again"
+            )
 
     def _write(self, frame: DataFrame, table: str, mode: str) -> None:
         options = {**self._options, "dbtable": table, "truncate": "false"}
