@@ -39,7 +39,7 @@ def main(kind: str, table: str, *settings: str) -> None:
         return SinkPlace(
             spark=spark,
             topology=Topology(clusters={}, routes=(), data_dir=Path()),
-            pipeline=PipelineSpec(name=PipelineName("p")),
+            pipeline=PipelineSpec(name=PipelineName("Late")),
             identity=kind,
             generation=generation,
             checkpoint=TableFiles(spark, "/tmp"),

@@ -153,6 +153,13 @@ class IcebergTable(LakeTable):
     """Iceberg. A batch is looked for in the snapshots that the table still has."""
 
     @property
+    def _mark(self) -> str:
+        """The property of snapshots that notes the batch. Iceberg gets options of a write in small letters;
+        the checkpoint in it keeps pipelines apart whose names differ in case alone.
+        """
+        return f"mirrormaker.{self._app}".lower()
+
+    @property
     def _identifier(self) -> str:
         return self._table
 
@@ -167,13 +174,13 @@ class IcebergTable(LakeTable):
         writer.create()
 
     def _has(self, number: int) -> bool:
-        noted = f.col("summary").getItem(f"mirrormaker.{self._app}").cast("long")
+        noted = f.col("summary").getItem(self._mark).cast("long")
         found = self._spark.table(f"{self._table}.snapshots").select(f.max(noted).alias("last")).first()
         return found is not None and found["last"] is not None and int(found["last"]) >= number
 
     def _add(self, number: int, rows: DataFrame) -> None:
-        mark = f"snapshot-property.mirrormaker.{self._app}"
-        rows.writeTo(self._table).options(**self._options).option(mark, str(number)).append()
+        writer = rows.writeTo(self._table).options(**self._options)
+        writer.option(f"snapshot-property.{self._mark}", str(number)).append()
 
     def _overwrite(self, condition: str, rows: DataFrame) -> None:
         rows.writeTo(self._table).options(**self._options).overwrite(f.expr(condition))
