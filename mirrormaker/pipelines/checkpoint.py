@@ -2,7 +2,8 @@
 
     generation               what this checkpoint is called: batches are counted anew with another
     GENERATION/beginning     where the first run began, by partition, noted before its first batch
-    GENERATION/queries       what each query is for, and whether it keeps state
+    GENERATION/queries       what each query is for, and whether it keeps state; also of sinks that the file
+                             had once and has no more, for which Spark keeps theirs
     GENERATION/topics        ids of topics that have come since, as the first run after that has found them
     GENERATION/QUERY/        Spark's own: offsets of every batch before it begins, and that it is done
 
@@ -131,7 +132,20 @@ class Checkpoint:
         if not self.has_begun():
             self.files.write_text(f"{generation}/{_BEGINNING}", json.dumps(beginning))
         self._note(f"{generation}/{_TOPICS}", json.dumps(self.first_topic_ids(), sort_keys=True))
-        self._note(f"{generation}/{_QUERIES}", json.dumps(_queries_of(pipeline)))
+        self._note(f"{generation}/{_QUERIES}", json.dumps(self._queries_since(pipeline)))
+
+    def _queries_since(self, pipeline: PipelineSpec) -> dict[str, Any]:
+        """Those of `pipeline`, and behind its last sink those that others there have had."""
+        known, now = self._noted_queries(), _queries_of(pipeline)
+        if known is None:
+            return now
+        beyond = len(pipeline.sinks)
+        return now | {name: now[name] + known.get(name, [])[beyond:] for name in ("sinks", "digests")}
+
+    def _noted_queries(self) -> dict[str, Any] | None:
+        """None before there is a batch of them."""
+        text = self.files.read_text(f"{self.generation}/{_QUERIES}")
+        return None if text is None or not self.has_begun() else dict(json.loads(text))
 
     def _note(self, path: str, text: str) -> None:
         if self.files.read_text(path) != text:
@@ -148,10 +162,9 @@ class Checkpoint:
                 )
                 yield "checkpoint", message
                 return
-        text = None if generation is None else self.files.read_text(f"{generation}/{_QUERIES}")
-        if text is None or not self.has_begun():
+        known, now = self._noted_queries(), _queries_of(pipeline)
+        if known is None:
             return
-        known, now = json.loads(text), _queries_of(pipeline)
         if known["gathers"] != now["gathers"]:
             word = "with" if known["gathers"] else "without"
             yield "watermark", f"so far it was loaded {word} one: {_ANEW}"

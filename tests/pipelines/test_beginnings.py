@@ -242,20 +242,24 @@ def test_a_reload_is_refused_where_a_topic_that_had_come_later_was_made_anew(pla
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("runs", "after", "told"),
     [
-        (("x a", "x b"), ("x a", "x b"), []),
-        (("x a", "x b"), ("x b", "x a"), ["sinks[0]", "sinks[1]"]),
-        (("x a",), ("x b", "x a"), ["sinks[1]"]),
-        (("x a", "x b"), ("x b",), ["sinks[0]"]),
-        (("x a",), ("x a", "x b"), []),
-        (("x a",), ("x c",), []),
-        (("x a", "x a"), ("x a", "x a"), []),
-        (("x a",), ("y a",), ["sinks[0]"]),
+        ([["x a", "x b"]], ["x a", "x b"], []),
+        ([["x a", "x b"]], ["x b", "x a"], ["sinks[0]", "sinks[1]"]),
+        ([["x a"]], ["x b", "x a"], ["sinks[1]"]),
+        ([["x a", "x b"]], ["x b"], ["sinks[0]"]),
+        ([["x a"]], ["x a", "x b"], []),
+        ([["x a"]], ["x c"], []),
+        ([["x a", "x a"]], ["x a", "x a"], []),
+        ([["x a"]], ["y a"], ["sinks[0]"]),
+        ([["x a", "y b"], ["x a"]], ["x a", "y b"], []),
+        ([["x a", "y b"], ["x a"]], ["x a", "z b"], ["sinks[1]"]),
+        ([["x a", "x b"], ["x a"]], ["x b", "x a"], ["sinks[0]", "sinks[1]"]),
+        ([["x a", "y b", "z b"], ["x a"], ["x a", "y b"]], ["x a", "y b", "y c"], ["sinks[2]"]),
     ],
 )
-def test_sinks_of_one_topic_have_their_own_state_each(
-    before: tuple[str, ...], after: tuple[str, ...], told: list[str], monkeypatch: pytest.MonkeyPatch
+def test_sinks_have_their_own_state_each(
+    runs: list[list[str]], after: list[str], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {"generation": "g"}
 
@@ -270,7 +274,7 @@ def test_sinks_of_one_topic_have_their_own_state_each(
 
     monkeypatch.setattr("mirrormaker.pipelines.checkpoint.TableFiles", Notes)
 
-    def pipeline(sinks: tuple[str, ...]) -> PipelineSpec:
+    def pipeline(sinks: list[str]) -> PipelineSpec:
         return PipelineSpec(
             name=PipelineName("p"),
             watermark=WatermarkSpec(delay_ms=1),
@@ -279,9 +283,10 @@ def test_sinks_of_one_topic_have_their_own_state_each(
             ),
         )
 
-    def checkpoint(sinks: tuple[str, ...]) -> Checkpoint:
+    def checkpoint(sinks: list[str]) -> Checkpoint:
         folder = PipelineFolder(Path("nowhere"), PipelineName("p"))
         return Checkpoint(None, pipeline(sinks), folder)  # type: ignore[arg-type]
 
-    checkpoint(before).note_start(pipeline(before), {})
+    for sinks in runs:
+        checkpoint(sinks).note_start(pipeline(sinks), {})
     assert [key for key, _ in checkpoint(after).problems(pipeline(after))] == told
