@@ -241,7 +241,10 @@ class Load:
         name = sink_name(index, self._pipeline.sinks[index])
 
         def write(frame: DataFrame, number: int) -> LoadFigures:
-            return LoadFigures(rows_written={name: self._sinks[index].append(number, frame)})
+            sink = self._sinks[index]
+            if self._pipeline.watermark is not None and sink.passes_over(number):
+                frame.write.format("noop").mode("append").save()  # Spark keeps state of what it computes
+            return LoadFigures(rows_written={name: sink.append(number, frame)})
 
         return write
 

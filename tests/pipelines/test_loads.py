@@ -427,16 +427,38 @@ def test_a_schema_is_inferred_once_and_kept(place: Place) -> None:
     assert place.ids() == [1]
 
 
+GATHERED = (
+    "format: json\n    schema: id int, price double\n    watermark: {delay: 10m}\n"
+    "    steps: [{name: s, sql: 'select topic, window.start as begins, date_format(window.start, "
+    '"yyyy-MM-dd") as date, count(*) as orders from records group by topic, window(time, "1 hour")\'}]\n'
+    "    sinks: [{parquet: out}]\n"
+)
+
+
+def gathered(place: Place) -> list[int]:
+    """Rows of each hour that the watermark has passed."""
+    found = place.spark.read.parquet(str(place.folder / "out")).orderBy("begins").collect()
+    return [row.orders for row in found]
+
+
 @pytest.mark.long
 def test_rows_are_gathered_over_time_behind_a_watermark(place: Place) -> None:
-    place.keys = (
-        "format: json\n    schema: id int, price double\n    watermark: {delay: 10m}\n"
-        "    steps: [{name: s, sql: 'select topic, window.start as begins, date_format(window.start, "
-        '"yyyy-MM-dd") as date, count(*) as orders from records group by topic, window(time, "1 hour")\'}]\n'
-        "    sinks: [{parquet: out}]\n"
-    )
+    place.keys = GATHERED
     place.produce([*(order(number, number // 10) for number in range(25)), (START_MS, b"{")])
     record = place.run()
-    rows = place.spark.read.parquet(str(place.folder / "out")).collect()
-    assert [row.orders for row in rows] == [10]  # the watermark has not passed the second hour
+    assert gathered(place) == [10]  # the watermark has not passed the second hour
     assert record.rows_quarantined == 1
+
+
+@pytest.mark.long
+def test_a_batch_of_a_pipeline_that_gathers_comes_again_with_its_state(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.keys = GATHERED
+    place.produce(order(number, number // 10) for number in range(25))
+    run_cut_off(place, monkeypatch)
+    place.run()
+    assert gathered(place) == [10]
+    place.produce(order(number, number // 10) for number in range(25, 35))
+    place.run()
+    assert gathered(place) == [10, 10]

@@ -96,6 +96,9 @@ class DatabaseSink:
             told = self._note_of(connection)
             return told is not None and int(str(told[0])) >= number
 
+    def passes_over(self, number: int) -> bool:
+        return self.holds(number)
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         with self._connected() as connection:
             condition = span_condition(

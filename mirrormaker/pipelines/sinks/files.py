@@ -47,6 +47,9 @@ class FilesSink:
     def holds(self, number: int) -> bool:
         return self._table.holds(self._key, number)
 
+    def passes_over(self, number: int) -> bool:
+        return self.holds(number)
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         windows, rows = self._table.replace(asked, frame)
         return [f"{self._table.files.root}/{window}" for window in windows], rows

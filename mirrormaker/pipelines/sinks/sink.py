@@ -49,6 +49,9 @@ class Sink(Protocol):
     def holds(self, number: int) -> bool:
         """Whether the rows of a batch may be in it, so that they are not added again. Raises BrokerError."""
 
+    def passes_over(self, number: int) -> bool:
+        """Whether `append` would not so much as look at the rows of a batch. Raises BrokerError."""
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
         else. Returns the windows that were or are there, and the rows. Raises BrokerError.
