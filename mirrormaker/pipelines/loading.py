@@ -40,6 +40,7 @@ from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_identity, sin
 from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
 from mirrormaker.pipelines.source import hour_of_record, stream
 from mirrormaker.pipelines.transforming import apply_steps
+from mirrormaker.spark.sink_rows import RowError
 from mirrormaker.topology.model import PipelineSpec, Topology
 from mirrormaker.topology.step_order import source_of
 
@@ -201,7 +202,7 @@ class Load:
             try:
                 self._add(query, number, write(frame, number))
                 self._slow_starts = 0
-            except (PySparkException, BrokerError, OSError) as error:
+            except (PySparkException, BrokerError, RowError, OSError) as error:
                 self._failure = error
                 raise
 

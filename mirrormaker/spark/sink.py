@@ -113,7 +113,7 @@ async def send_rows(
         topics = topics_of(batch, options.topic)
         if not known.issuperset(topics):
             known.update(topics)
-            await _look_anew(cluster, topics, options)
+            await look_anew(cluster, topics, options)
         found = target_rows(
             batch,
             options.topic,
@@ -130,7 +130,7 @@ async def send_rows(
     return count
 
 
-async def _look_anew(cluster: Cluster, topics: list[str], options: SinkOptions) -> None:
+async def look_anew(cluster: Cluster, topics: list[str], options: SinkOptions) -> None:
     """How many partitions there are by now: an earlier task may have learnt how many there were. Topics that
     are not there nodes make if their settings say so, as for every producer. Raises BrokerError for others.
     """

@@ -47,6 +47,15 @@ class RowError(ValueError):
     """A row cannot be written as it is."""
 
 
+def no_such_partition(asked: int, topic: str, count: int) -> RowError:
+    return RowError(f"a row asks for partition {asked} of {topic}, which has {count}")
+
+
+def header_without_key() -> RowError:
+    """The format has none: nobody could read the record."""
+    return RowError("a row has a header without a key")
+
+
 def check_columns(schema: StructType, topic: str | None) -> None:
     """Raises ConfigurationError for columns that are missing or of a type that cannot be written. Nobody
     looks at the column `topic` where the option says it.
@@ -149,7 +158,7 @@ def target_rows(
 def _choose(topic: str, keys: pa.Array[Any], asked: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     strange = asked[(asked >= count) | (asked < -1)]
     if len(strange):
-        raise RowError(f"a row asks for partition {strange[0]} of {topic}, which has {count}")
+        raise no_such_partition(int(strange[0]), topic, count)
     chosen = choose_partitions(keys, count)
     chosen[np.asarray(keys.is_null())] = random.randrange(count)
     return np.where(asked < 0, chosen, asked)
@@ -168,11 +177,11 @@ def _bytes(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _headers(batch: pa.RecordBatch) -> pa.Array[Any]:
-    """The column. The format has no header without a key: nobody could read the record."""
+    """The column. Raises RowError."""
     column = batch.column("headers")
     each: pa.Array[Any] = pc.list_flatten(column)
     if each.null_count or pc.struct_field(each, "key").null_count:
-        raise RowError("a row has a header without a key")
+        raise header_without_key()
     return column
 
 

@@ -9,6 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.spark.sink_rows import RowError
+from tests.spark.topics import new_topic
+
+PARTITION = "cast({} as int) as partition"
+HEADERS = "array(struct({} as key, cast('v' as binary) as value)) as headers"
 
 
 class CutOffError(Exception):
@@ -43,3 +48,38 @@ def test_rows_are_sent_once_where_the_note_that_they_are_was_cut_off(
     assert outbox.send(7, other_rows, {}) == 3
     assert sent == [7]
     assert not [each for each in (tmp_path / "outbox").iterdir() if each.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong", "right", "told"),
+    [
+        (PARTITION, "id", "id % 4", "asks for partition 7 of topic-.*, which has 4"),
+        (PARTITION, "id - 2", "nullif(id % 4, 2)", "asks for partition -2 of topic-.*, which has 4"),
+        (HEADERS, "nullif('k', 'k')", "'k'", "has a header without a key"),
+    ],
+)
+def test_rows_that_the_topic_cannot_take_are_told_before_they_are_the_batch(
+    spark: SparkSession,
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    column: str,
+    wrong: str,
+    right: str,
+    told: str,
+) -> None:
+    topic = new_topic(bootstrap, partitions=4)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "includeHeaders": "true"}
+    outbox = Outbox(spark, TableFiles(spark, str(tmp_path)), "outbox", "job")
+    sent: list[int] = []
+    monkeypatch.setattr(Outbox, "_send", lambda outbox, number, *what: sent.append(number))
+
+    def rows(value: str) -> DataFrame:
+        return spark.range(8).selectExpr("'v' as value", column.format(value))
+
+    with pytest.raises(RowError, match=told):
+        outbox.send(3, lambda: rows(wrong), options)
+    outbox.tidy()
+    assert not list((tmp_path / "outbox").iterdir())
+    assert outbox.send(3, lambda: rows(right), options) == 8
+    assert sent == [3]

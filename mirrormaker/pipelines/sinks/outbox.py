@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
+from mirrormaker.pipelines.sinks.kept_rows import count_sendable
 from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.spark import MirrorDataSource
 
@@ -62,13 +63,14 @@ class Outbox:
 
     def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
         """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
-        They are not asked for where an attempt before has kept them.
+        They are not asked for where an attempt before has kept them. Raises RowError for rows that the topic
+        cannot take, none of which is kept; BrokerError.
         """
         note = f"{number}{_NOTE}"
         if self.holds(number):
             batch = self._read(note)
         else:
-            batch = self._stage(rows())
+            batch = self._stage(rows(), options)
             self._write(note, batch)
         if not batch.sent:
             self._send(number, f"{self._folder}/{batch.staged}", options)
@@ -77,12 +79,13 @@ class Outbox:
         self._files.delete(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
         return batch.rows
 
-    def _stage(self, frame: DataFrame) -> _Batch:
+    def _stage(self, frame: DataFrame, options: Mapping[str, str]) -> _Batch:
         staged = uuid.uuid4().hex
         place = self._files.url(f"{self._folder}/{staged}")
         self._files.make_folder(self._folder)
         frame.write.parquet(place)
-        return _Batch(rows=self._spark.read.parquet(place).count(), staged=staged, sent=False)
+        rows = count_sendable(self._spark.read.parquet(place), options)
+        return _Batch(rows=rows, staged=staged, sent=False)
 
     def _read(self, note: str) -> _Batch:
         return _Batch(**json.loads(self._files.read_text(f"{self._folder}/{note}") or "{}"))
