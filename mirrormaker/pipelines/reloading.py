@@ -272,8 +272,11 @@ def _unread(ends: Offsets, beginning: Offsets, folder: PipelineFolder) -> dict[s
     known = {each.topic for each in offsets_from_json(beginning)} | folder.past_runs().last_hours.keys()
     known |= {topic for run in folder.runs() for topic in run.hours}
     read = {each.topic for each in offsets_from_json(ends)}
-    reason = "it was deleted, or the pipeline does not read it any more"
-    return {topic: [f"topic {topic}: {reason}"] for topic in known - read}
+    return {topic: [_gone(topic)] for topic in known - read}
+
+
+def _gone(topic: str) -> str:
+    return f"topic {topic}: it was deleted, or the pipeline does not read it any more"
 
 
 async def _look(
@@ -296,13 +299,15 @@ async def _look(
             raise ConfigurationError(
                 [f"topic {topic} was deleted and made anew since it was loaded" for topic in others]
             )
-        earliest = await list_offsets(opened, dict.fromkeys(ends, EARLIEST))
-        asked = dict.fromkeys(ends, EARLIEST if start_ms is None or start_ms < 0 else start_ms)
+        there = ends.keys() & metadata.topic_partitions({each.topic for each in ends})
+        earliest = await list_offsets(opened, dict.fromkeys(there, EARLIEST))
+        asked = dict.fromkeys(there, EARLIEST if start_ms is None or start_ms < 0 else start_ms)
         found = await list_offsets(opened, asked)
-        settings = await Admin(opened).describe_topics_configs({each.topic for each in ends}, [_CLEANUP])
-    doubts: dict[str, list[str]] = {}
+        settings = await Admin(opened).describe_topics_configs({each.topic for each in there}, [_CLEANUP])
+    doubts: dict[str, list[str]] = {each.topic: [_gone(each.topic)] for each in ends.keys() - there}
     for topic in anew:
-        doubts[topic] = [f"topic {topic} was deleted and made anew, what it had before is gone"]
+        reason = f"topic {topic} was deleted and made anew, what it had before is gone"
+        doubts.setdefault(topic, []).append(reason)
     for partition, first in sorted(earliest.items()):
         if begun.get(partition, 0) < min(first.offset, ends[partition]):
             reason = f"{partition}: records before offset {first.offset} are gone"
@@ -311,7 +316,7 @@ async def _look(
         if (policy := _policy_of(entries)) is None or "compact" in policy:
             reason = f"topic {topic}: cleanup.policy is {policy or 'not told'}, compaction removes records"
             doubts.setdefault(topic, []).append(reason)
-    starts = {}
+    starts = {each: ends[each] for each in ends.keys() - there}
     for partition, at in found.items():
         start = ends[partition] if at.offset == NO_OFFSET else max(at.offset, begun.get(partition, 0))
         starts[partition] = min(start, ends[partition])

@@ -62,6 +62,8 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: JsonOffsets | None = None
         self._told: JsonOffsets = {}
         """Where the last trigger ends."""
+        self._unseen: frozenset[TopicPartition] = frozenset()
+        """What was read and was not there at the last look: told as lost, and not waited for again."""
         self._target: Logs | None = None
         """Where a query with Trigger.AvailableNow ends."""
         self._taken_at = -math.inf
@@ -92,14 +94,19 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         """Where the next trigger ends that begins at `start`. Partitions that are new begin where their logs
-        do. Raises DataLossError for topics, partitions and records that are gone, with failOnDataLoss.
+        do; those that are out of sight, as their topic may not be told of for a moment, stay where they were
+        until it is known to be another. Raises DataLossError for topics, partitions and records that are
+        gone, with failOnDataLoss.
         """
         ids = topic_ids_from_json(start)
         known = offsets_from_json(start)
-        logs = self._look(known, ids)
+        waited_for = {partition: at for partition, at in known.items() if partition not in self._unseen}
+        logs = self._look(waited_for, ids)
         goal = self._goal(ids, logs)
         known = self._without_gone(known, ids, goal.topic_ids)
         self._check_kept(known, logs)
+        unseen = {each: at for each, at in known.items() if self._is_out_of_sight(each, logs)}
+        self._unseen = frozenset(unseen)
         begin = {**self._begin_new(known, logs), **known}
         latest = _not_before(known, goal, logs)
         if self._waits_for_more(count_new(begin, latest), limit):
@@ -107,7 +114,7 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._taken_at = time.monotonic()
         if isinstance(limit, ReadMaxRows):
             latest = limit_offsets(begin, latest, limit.max_rows)
-        told = offsets_to_json(latest, {**ids, **goal.topic_ids})
+        told = offsets_to_json({**unseen, **latest}, {**ids, **goal.topic_ids})
         if told == without_beginning(start):
             told = start
         if start == self._initial:
@@ -195,12 +202,18 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_kept(self, known: Offsets, logs: Logs) -> None:
         """Raises DataLossError, with failOnDataLoss, where there is less than was read already."""
         for partition, offset in sorted(known.items()):
+            if partition in self._unseen and partition not in logs.latest:
+                continue
             if partition not in logs.latest:
                 selected = self._options.selection.names(partition)
                 reason = "is gone" if selected else "is not among what is to be read any more"
                 self._lose(f"{partition} {reason}; it was read up to offset {offset}")
             elif logs.latest[partition] < offset:
                 self._lose(f"{partition} ends at {logs.latest[partition]}; it was read up to offset {offset}")
+
+    def _is_out_of_sight(self, partition: TopicPartition, logs: Logs) -> bool:
+        """Whether it is to be read and is not there."""
+        return partition not in logs.latest and self._options.selection.names(partition)
 
     def _check_beginning(self, start: JsonOffsets, end: JsonOffsets) -> None:
         """Raises DataLossError, with failOnDataLoss, where a first trigger that does not say where it began
