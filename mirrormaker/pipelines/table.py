@@ -176,12 +176,12 @@ class Table:
         self._end_swap()
         for name in self.files.list_names(_COMMITS):
             if name.endswith(".json") and not name.startswith("."):
-                self._move_in(json.loads(self.files.read_text(f"{_COMMITS}/{name}") or "{}"))
+                self._move_in(json.loads(self.files.read_note(f"{_COMMITS}/{name}") or "{}"))
         self.files.delete(_STAGING)
 
     def holds(self, key: str, number: int) -> bool:
         """Whether a batch is part of the table, as far back as batches are known again."""
-        return self.files.read_text(_note_of(key, number)) is not None
+        return self.files.read_note(_note_of(key, number)) is not None
 
     def append(self, key: str, number: int, frame: DataFrame) -> int:
         """Add the rows of a batch, once; returns how many it has. `number` counts the batches of `key`."""
@@ -240,7 +240,7 @@ class Table:
 
     def _commit(self, note: str, frame: DataFrame) -> int:
         """Have the rows be part of the table, unless the note says that they are."""
-        told = self.files.read_text(note)
+        told = self.files.read_note(note)
         if told is None:
             staged, files, rows = self._stage(frame)
             commit: dict[str, Any] = {"staged": staged, "files": files, "rows": rows}

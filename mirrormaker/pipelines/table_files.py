@@ -118,6 +118,12 @@ class TableFiles:
                 return self._read(name)
         return None
 
+    def read_note(self, path: str) -> str | None:
+        """As `read_text`; None, too, for a file without anything in it, as a host that lost power leaves one
+        which it had not written to its disk yet.
+        """
+        return self.read_text(path) or None
+
     def _read(self, path: str) -> str:
         stream = self._ask(lambda: self._fs.open(self._at(path)))
         try:

@@ -53,13 +53,13 @@ class Outbox:
         """Remove what a crash left aside."""
         names = [name for name in self._files.list_names(self._folder) if not name.startswith(".")]
         notes = [name for name in names if name.endswith(_NOTE)]
-        noted = {self._read(note).staged for note in notes}
+        noted = {batch.staged for note in notes if (batch := self._read(note)) is not None}
         for name in set(names) - set(notes) - noted:
             self._files.delete(f"{self._folder}/{name}")
 
     def holds(self, number: int) -> bool:
         """Whether the rows of this batch were kept: else none of it was sent."""
-        return self._files.read_text(f"{self._folder}/{number}{_NOTE}") is not None
+        return self._read(f"{number}{_NOTE}") is not None
 
     def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
         """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
@@ -67,9 +67,8 @@ class Outbox:
         cannot take, none of which is kept; BrokerError.
         """
         note = f"{number}{_NOTE}"
-        if self.holds(number):
-            batch = self._read(note)
-        else:
+        batch = self._read(note)
+        if batch is None:
             batch = self._stage(rows(), options)
             self._write(note, batch)
         if not batch.sent:
@@ -87,8 +86,9 @@ class Outbox:
         rows = count_sendable(self._spark.read.parquet(place), options)
         return _Batch(rows=rows, staged=staged, sent=False)
 
-    def _read(self, note: str) -> _Batch:
-        return _Batch(**json.loads(self._files.read_text(f"{self._folder}/{note}") or "{}"))
+    def _read(self, note: str) -> _Batch | None:
+        text = self._files.read_note(f"{self._folder}/{note}")
+        return None if text is None else _Batch(**json.loads(text))
 
     def _write(self, note: str, batch: _Batch) -> None:
         self._files.write_text(f"{self._folder}/{note}", json.dumps(asdict(batch)))
