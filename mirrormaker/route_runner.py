@@ -374,7 +374,14 @@ class RouteRunner:
             return None
         back = ReturnLedger(source, destination) if self.work.back else None
         return GroupCarrier(
-            groups, source, destination, ledger, copier.ways, back, lambda to: self.work.brings_back(to)
+            groups,
+            source,
+            destination,
+            ledger,
+            copier.ways,
+            back,
+            brings_back=lambda to: self.work.brings_back(to),
+            may_move=lambda: self._switch is None or self._switch.carries(),
         )
 
     @asynccontextmanager

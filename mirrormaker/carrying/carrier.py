@@ -71,10 +71,11 @@ class GroupCarrier:
         owned: Callable[[], Mapping[TopicPartition, TopicPartition]],
         back: ReturnLedger | None = None,
         brings_back: Callable[[str], bool] = lambda _: False,
+        may_move: Callable[[], bool] = lambda: True,
     ) -> None:
         """`owned`: the source partitions that this process copies, with their destinations. `back`: of the
         routes that lead back, where there are any; `brings_back`: whether one is at work now that takes a
-        topic of the destination.
+        topic of the destination. While groups may not be moved they are only looked at.
         """
         self.groups: Mapping[str, tuple[Crossing, ...]] = {}
         """How each stood when it was last looked at."""
@@ -92,6 +93,7 @@ class GroupCarrier:
         self._owned = owned
         self._back = back
         self._brings_back = brings_back
+        self._may_move = may_move
         self._log = logger("groups")
 
     async def run(self) -> None:
@@ -149,7 +151,7 @@ class GroupCarrier:
         async def carry_one(name: str) -> tuple[Crossing, ...]:
             async with gate:
                 crossings = await self._look_at(name, owned, starts)
-                return await self._carry_group(name, crossings) if moves else crossings
+                return await self._carry_group(name, crossings) if moves and self._may_move() else crossings
 
         outcomes = await asyncio.gather(*map(carry_one, names), return_exceptions=True)
         groups: dict[str, tuple[Crossing, ...]] = {}

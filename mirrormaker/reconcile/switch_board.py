@@ -42,6 +42,10 @@ class SwitchBoard:
         found = (board.known_switch(self.group.name) for board in (self._source, self._destination))
         return latest(switch for switch in found if switch is not None)
 
+    def carries(self) -> bool:
+        """Whether the route is to move groups along, as far as known."""
+        return self.known.carries_from(self.side)
+
     async def runs(self) -> bool:
         """Whether the route is to run. Raises ConnectionFailedError when that cannot be told."""
         missing: ConnectionFailedError | None = None

@@ -18,6 +18,9 @@ Without any the group is at home.
     SWITCHING  none: positions and groups are carried over
     AWAY       none: the other side was lost, and has not been seen since
     TAIL       those that lead to `side`: what the other side had and `side` had not, is copied
+
+Routes move groups along in SETTLED alone: in other stages the side that they lead to has records that groups
+have not read at the side that they lead from, or groups have gone on there.
 """
 
 from __future__ import annotations
@@ -84,6 +87,10 @@ class Switch:
                 return side is not self.side
             case _:
                 return False
+
+    def carries_from(self, side: Side) -> bool:
+        """Whether the routes that lead from `side` move groups along."""
+        return self.stage is Stage.SETTLED and side is self.side
 
     @property
     def rank(self) -> tuple[int, int]:

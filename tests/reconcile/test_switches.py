@@ -48,6 +48,14 @@ def test_routes_run_from_one_side_at_most(stage: Stage, home: bool, standby: boo
     assert (other.runs_from(Side.STANDBY), other.runs_from(Side.HOME)) == (home, standby)
 
 
+@pytest.mark.parametrize("stage", Stage)
+def test_groups_are_moved_by_routes_from_the_side_at_work_once_it_is_settled(stage: Stage) -> None:
+    switch = replace(SWITCH, stage=stage)
+    assert switch.carries_from(Side.STANDBY) == (stage is Stage.SETTLED)
+    assert not switch.carries_from(Side.HOME)
+    assert NEVER_SWITCHED.carries_from(Side.HOME)
+
+
 def test_what_was_written_is_read_and_what_is_not_understood_passed_over() -> None:
     records = [
         (switch_key("orders"), switch_value(SWITCH)),

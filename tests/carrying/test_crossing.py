@@ -1,0 +1,64 @@
+"""Where a group goes on at the other side, by the ledgers of both ways and the marks of who moved it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.clock import SystemClock
+from mirrormaker.carrying.decision import GroupStanding
+from mirrormaker.ledger.group_mark import GroupMark
+from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.route_runner import RouteRunner
+from mirrormaker.topology.model import (
+    ClusterName,
+    ClusterSpec,
+    GroupSync,
+    RouteName,
+    RouteSpec,
+    SyncSpec,
+    TopicSelection,
+)
+from tests.carrying.played_sides import AT, GROUP, PlayedSides, lane_ledger
+from tests.client.running import run
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> PlayedSides:
+    return PlayedSides(monkeypatch)
+
+
+def test_a_group_that_may_not_be_moved_stays_where_it_is_and_is_looked_at(sides: PlayedSides) -> None:
+    """As while a tail is copied: behind what was born there and the group has not read."""
+    sides.forth.pages_ = lane_ledger((0, 0, 100), (1000, 200, 50))
+    sides.forth.set_mark(GroupMark(source=95, to=95, before=90))
+    sides.here.positions, sides.there.positions = {AT: 1050}, {AT: 95}
+    may_move = False
+    carrier = sides.carrier(may_move=lambda: may_move)
+    run(carrier.carry)
+    assert sides.there.positions == {AT: 95}
+    assert sides.forth.written == []
+    assert carrier.groups[GROUP][0].decision.standing is GroupStanding.CARRIED
+    may_move = True
+    run(carrier.carry)
+    assert sides.there.positions == {AT: 250}
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_a_route_of_a_failover_group_moves_groups_as_its_switch_says(carries: bool) -> None:
+    parts: Any = SimpleNamespace(ways={}, carries=lambda: carries, cluster_id="there")
+    route = RouteSpec(
+        name=RouteName("forth"),
+        source=ClusterName("here"),
+        destination=ClusterName("there"),
+        topics=TopicSelection(include=("orders",)),
+        sync=SyncSpec(groups=GroupSync()),
+    )
+    ends = ClusterSpec(name=ClusterName("here")), ClusterSpec(name=ClusterName("there"))
+    work = RouteWork(route=route, source=ends[0], destination=ends[1])
+    runner = RouteRunner(work, parts, parts, parts, parts, parts, SystemClock(), switch=parts)
+    carrier = runner._make_carrier(parts, parts, parts, parts)
+    assert carrier is not None
+    assert carrier._may_move() is carries
