@@ -59,6 +59,17 @@ class Crossing:
     """Source offsets that the group has read and that the ledger does not know yet."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """What is the same for all groups that are carried at a time."""
+
+    owned: Mapping[TopicPartition, TopicPartition]
+    starts: Mapping[TopicPartition, int]
+    """Of the destination."""
+    unread: Mapping[TopicPartition, int]
+    """See `GroupCarrier.carry`."""
+
+
 class GroupCarrier:
     """See the module. Clusters come started."""
 
@@ -138,19 +149,27 @@ class GroupCarrier:
         others = f", and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
         return f"group {name!r}: {why}{others}"
 
-    async def carry(self, *, moves: bool = True, without: Collection[TopicPartition] = ()) -> None:
-        """Once; unless it `moves`, groups are only looked at. `without`: destinations to leave out. Raises
-        BrokerError when a cluster cannot be asked; a group that fails fails alone (`failures`).
+    async def carry(
+        self,
+        *,
+        moves: bool = True,
+        without: Collection[TopicPartition] = (),
+        unread: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Once; unless it `moves`, groups are only looked at. `without`: destinations to leave out. `unread`:
+        by destination, the first record that surely never came to the source: groups go on there, or before.
+        Raises BrokerError when a cluster cannot be asked; a group that fails fails alone (`failures`).
         """
         owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
         names = [group.group_id for group in listed if self._selection.selects(group.group_id)]
         starts = await earliest_offsets(self._destination, owned.values())
+        this_time = _Round(owned=owned, starts=starts, unread=unread or {})
         gate = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def carry_one(name: str) -> tuple[Crossing, ...]:
             async with gate:
-                crossings = await self._look_at(name, owned, starts)
+                crossings = await self._look_at(name, this_time)
                 return await self._carry_group(name, crossings) if moves and self._may_move() else crossings
 
         outcomes = await asyncio.gather(*map(carry_one, names), return_exceptions=True)
@@ -168,9 +187,8 @@ class GroupCarrier:
             self._ledger.note("groups_not_carried", group=name, error=failures[name])
         self.groups, self.failures = groups, failures
 
-    async def _look_at(
-        self, group: str, owned: Mapping[TopicPartition, TopicPartition], starts: Mapping[TopicPartition, int]
-    ) -> tuple[Crossing, ...]:
+    async def _look_at(self, group: str, this_time: _Round) -> tuple[Crossing, ...]:
+        owned = this_time.owned
         positions = await fetch_offsets(self._source, group, timeout_ms=TIMEOUT_MS)
         concerned = {source: at for source, at in positions.items() if source in owned}
         if not concerned:
@@ -179,8 +197,7 @@ class GroupCarrier:
             self._destination, group, [owned[source] for source in concerned], timeout_ms=TIMEOUT_MS
         )
         return tuple(
-            self._cross(group, source, owned[source], position, there, starts)
-            for source, position in concerned.items()
+            self._cross(group, source, position, there, this_time) for source, position in concerned.items()
         )
 
     async def _carry_group(self, group: str, crossings: tuple[Crossing, ...]) -> tuple[Crossing, ...]:
@@ -198,11 +215,12 @@ class GroupCarrier:
         self,
         group: str,
         source: TopicPartition,
-        to: TopicPartition,
         position: OffsetAndMetadata,
         there: Mapping[TopicPartition, OffsetAndMetadata],
-        starts: Mapping[TopicPartition, int],
+        this_time: _Round,
     ) -> Crossing:
+        to = this_time.owned[source]
+        start = this_time.starts[to]
         committed = there[to].offset if to in there else None
         pages = self._ledger.pages(source, to)
         back = None if self._back is None else self._back.pages(source, to)
@@ -210,16 +228,17 @@ class GroupCarrier:
         given, pending = None, None
         if self._back is not None and self._brings_back(to.topic):
             given = self._back.mark(group, source, to)
-            pending = max(starts[to], (None if back is None else back.next) or 0)
+            pending = max(start, (None if back is None else back.next) or 0)
         translation = translate(position.offset, pages, back, pending)
         decision = decide(
             position.offset,
             translation,
-            starts[to],
+            start,
             committed,
             self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
             follows_rewinds=self._sync.rewinds,
             is_given=given is not None and given.fits(position.offset),
+            unread=this_time.unread.get(to),
         )
         return Crossing(
             source=source,

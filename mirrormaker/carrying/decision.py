@@ -66,10 +66,12 @@ def decide(
     *,
     follows_rewinds: bool,
     is_given: bool = False,
+    unread: int | None = None,
 ) -> Decision:
     """`position`: the group's at the source; `committed`: that at the destination, whose log begins at
     `log_start`; `mark`: how the mirror moved it last. `is_given`: its position at the source is the mirror's
-    doing, too: it works at the destination, and what it does there counts.
+    doing, too: it works at the destination, and what it does there counts. `unread`: the first record of the
+    destination that surely never came to the source.
     """
     if translation.offset is None and translation.standing is not Standing.BEFORE:
         return Decision(standing=GroupStanding.UNKNOWN, to=log_start if committed is None else None)
@@ -77,6 +79,9 @@ def decide(
     standing = _STANDINGS[translation.standing]
     if standing is GroupStanding.CARRIED and not translation.is_exact:
         standing = GroupStanding.CAREFUL
+    is_sure = translation.is_exact
+    if unread is not None and unread < to:
+        to, standing, is_sure = max(log_start, unread), GroupStanding.CAREFUL, True
     if committed == to:
         return Decision(standing=standing)
     if committed is None:
@@ -90,6 +95,6 @@ def decide(
         return Decision(standing=GroupStanding.OWN)
     if to < committed and position < mark.source and not follows_rewinds:
         return Decision(standing=GroupStanding.REWOUND)
-    if to < committed == mark.to and position >= mark.source and not translation.is_exact:
+    if to < committed == mark.to and position >= mark.source and not is_sure:
         return Decision(standing=GroupStanding.CAREFUL)  # by what the ledger does not know any more
     return Decision(standing=standing, to=to)

@@ -101,18 +101,19 @@ async def look_at_groups(
 
 
 async def carry_groups(
-    sides: Sides, side: Side, places: list[PartitionPlace]
+    sides: Sides, side: Side, places: list[PartitionPlace], unread: Mapping[TopicPartition, int]
 ) -> tuple[list[GroupPlace], list[str]]:
-    """Carry the groups of `side` to the other one, and note there that they came from here: so they are
-    carried back from where they go on. Returns where they are now, and what was said of those that were not
+    """Carry the groups of `side` to the other one, none past the first record there that never came to `side`
+    (`unread`, by partition), and note there that they came from here: so they are carried back from where
+    they go on. Returns where they are now, and what was said of those that were not
     carried. Raises BrokerError.
     """
     found: list[GroupPlace] = []
     failures: list[str] = []
     for route in _carrying(sides, side):
         async with _carriage(sides, side, route, places) as (carrier, lanes):
-            await carrier.carry()
-            await carrier.carry()  # says where they are now
+            await carrier.carry(unread=unread)
+            await carrier.carry(unread=unread)  # says where they are now
             failures += _failures_of(carrier)
             if lanes.back is not None:
                 await _note(carrier.groups, lanes.back)

@@ -18,7 +18,7 @@ from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import close_topics, open_topics, read_settings, why_not_closed
 from mirrormaker.failover.groups import GroupPlace, carry_groups
 from mirrormaker.failover.partitions import PartitionPlace, read_places
-from mirrormaker.failover.rehearsal import Rehearsal, rehearse
+from mirrormaker.failover.rehearsal import Rehearsal, find_tails, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.failover.tail import Tail
@@ -177,10 +177,12 @@ class GroupSwitch:
 
     async def _finish(self, target: Side, places: list[PartitionPlace]) -> None:
         """All is copied, and routes rest: carry what else there is, have the other direction run. `places` of
-        the side that is left.
+        the side that is left. What came to `target` since its tail was settled no group has read.
         """
         sides, old = self._sides, target.other
-        found, failures = await carry_groups(sides, old, places)
+        tails, looked_to = await find_tails(sides, target)
+        unread = looked_to | {tail.source: tail.first for tail in tails}
+        found, failures = await carry_groups(sides, old, places, unread)
         self._groups = tuple(found)
         self._tell(f"{len({place.group for place in self._groups})} groups are carried")
         for failure in failures:

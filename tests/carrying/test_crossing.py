@@ -62,3 +62,22 @@ def test_a_route_of_a_failover_group_moves_groups_as_its_switch_says(carries: bo
     carrier = runner._make_carrier(parts, parts, parts, parts)
     assert carrier is not None
     assert carrier._may_move() is carries
+
+
+def test_a_group_is_not_carried_past_what_was_written_at_the_other_side_and_never_came(
+    sides: PlayedSides,
+) -> None:
+    """Between two stretches that came by the route; the ledger takes it for another's."""
+    sides.forth.pages_ = lane_ledger((0, 0, 100), (100, 110, 50))
+    sides.here.positions, sides.there.positions = {AT: 150}, {AT: 160}
+    sides.forth.set_mark(GroupMark(source=150, to=160, before=90))
+    carrier = sides.carrier()
+
+    async def carry() -> None:
+        await carrier.carry(unread={AT: 100})
+        await carrier.carry(unread={AT: 100})
+
+    run(carry)
+    assert sides.there.positions == {AT: 100}
+    (crossing,) = carrier.groups[GROUP]
+    assert (crossing.decision.standing, crossing.decision.to) == (GroupStanding.CAREFUL, None)

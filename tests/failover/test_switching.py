@@ -16,11 +16,12 @@ from mirrormaker.failover.partitions import PartitionPlace, noted_offset
 from mirrormaker.failover.settling import Terms
 from mirrormaker.failover.sides import FailoverError
 from mirrormaker.failover.switching import GroupSwitch
+from mirrormaker.failover.tail import Tail
 from mirrormaker.reconcile.switches import Side, Stage, Switch
 from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, TopicSelection
 from tests.client.running import run
 
-SOURCE = TopicPartition("orders", 0)
+SOURCE, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ID = "a0b1c2d3-0000-4000-8000-000000000001"
 DRAINING = Switch(side=Side.STANDBY, stage=Stage.DRAINING, fence={"orders": None})
 
@@ -57,6 +58,9 @@ class Surroundings:
         self.switch = DRAINING
         self.stages: list[Stage] = []
         self.done: list[str] = []
+        self.tails: list[Tail] = []
+        self.unread: dict[TopicPartition, int] = {}
+        """What groups were not to be carried past."""
         self._at_work = at_work
         self._at_rest = at_rest
         self.leaving = lambda side: ()
@@ -74,8 +78,12 @@ class Surroundings:
             return [self._at_work]
         return [self._at_rest.pop(0) if len(self._at_rest) > 1 else self._at_rest[0]]
 
+    async def find_tails(self, *given: Any) -> tuple[list[Tail], dict[TopicPartition, int]]:
+        return self.tails, {SOURCE: 10, OTHER: 20}
+
     async def carry_groups(self, *given: Any) -> tuple[list[Any], list[str]]:
         self.done.append("carried")
+        self.unread = given[-1]
         return [], []
 
     async def close_topics(self, cluster: Any, fence: Mapping[str, str | None]) -> None:
@@ -89,7 +97,7 @@ class Surroundings:
 
 
 def go_over(around: Surroundings, monkeypatch: pytest.MonkeyPatch, timeout_ms: int = 60_000) -> None:
-    for name in ("read_places", "carry_groups", "close_topics", "open_topics", "set_starts"):
+    for name in ("read_places", "find_tails", "carry_groups", "close_topics", "open_topics", "set_starts"):
         monkeypatch.setattr(switching, name, getattr(around, name))
     monkeypatch.setattr(switching, "LOOK_MS", 1)
     sides: Any = around
@@ -130,6 +138,16 @@ def test_a_switch_that_was_killed_once_all_was_copied_goes_on_from_there(
     go_over(around, monkeypatch)
     assert around.stages == [Stage.SETTLED]
     assert around.done == ["carried", "set", "opened"]
+
+
+def test_groups_are_not_carried_past_what_came_to_the_new_side_while_the_rest_was_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    around = Surroundings(place(10), [place(10)])
+    late = Tail(topic="orders", partition=0, first=7, last=8, records=2, bytes=99, first_ms=1, last_ms=1)
+    around.tails = [late]
+    go_over(around, monkeypatch)
+    assert around.unread == {SOURCE: 7, OTHER: 20}, "of the other one what is not committed yet"
 
 
 @pytest.mark.parametrize(
