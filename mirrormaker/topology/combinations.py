@@ -1,4 +1,4 @@
-"""Settings of one route that do not go together. Pure.
+"""Settings of one route that do not go together, or not with the routes around it. Pure.
 
 What is not refused here is meant to work together: every delivery with every copy mode, codec, filter,
 transform and partition policy; provenance with all of them.
@@ -6,9 +6,10 @@ transform and partition policy; provenance with all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.loops import detours, is_compilable
 from mirrormaker.topology.model import (
     UNCARRIED_SETTINGS,
     ClusterSpec,
@@ -23,6 +24,7 @@ from mirrormaker.topology.model import (
     Topology,
 )
 from mirrormaker.topology.naming import compile_naming, pattern_problem
+from mirrormaker.topology.ways import ways_back, ways_of
 
 
 def check_combinations(path: str, route: RouteSpec, topology: Topology) -> Iterator[Finding]:
@@ -35,6 +37,31 @@ def check_combinations(path: str, route: RouteSpec, topology: Topology) -> Itera
     yield from _check_start(path, route)
     yield from _check_settings(path, route)
     yield from _check_policies(f"{path}.on", route)
+
+
+def check_carried_circles(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
+    """What a group has not read at the source of what was born at the destination tells the ledger of a route
+    straight back; that of a ring has none.
+    """
+    numbers = [
+        number
+        for number, route in enumerate(routes)
+        if route.may_run and is_compilable(route) and ways_of([route])
+    ]
+    at_work = [routes[number] for number in numbers]
+    straight = {
+        start: [way.topics for way in ways_back(route, at_work)]
+        for start, route in enumerate(at_work)
+        if route.sync.groups is not None
+    }
+    for start, circle in detours(at_work, straight):
+        route = at_work[start]
+        message = (
+            f"positions of topic {circle.topic!r} cannot be carried over: what is written at"
+            f" {route.destination!r} comes back by {' -> '.join(circle.way[1:])} alone, and no ledger tells"
+            f" what of it a group has read: a route from {route.destination!r} to {route.source!r} would"
+        )
+        yield Finding(path=f"routes[{numbers[start]}].sync.groups", message=message)
 
 
 def decoding_keys(route: RouteSpec) -> list[str]:

@@ -13,12 +13,12 @@ show the others.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from mirrormaker.topology.examples import examples_of
-from mirrormaker.topology.model import ClusterName, RouteSpec
+from mirrormaker.topology.model import ClusterName, RouteSpec, TopicSelection
 from mirrormaker.topology.naming import (
     TopicNaming,
     compile_naming,
@@ -64,6 +64,27 @@ def find_circles(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, Circle]]:
     examples = mesh.examples()
     for start, circle in mesh.circles(dict.fromkeys((route.source for route in routes), examples)):
         yield numbers[start], circle
+
+
+def detours(
+    routes: Sequence[RouteSpec], straight: Mapping[int, Collection[TopicSelection]]
+) -> Iterator[tuple[int, Circle]]:
+    """For each route whose number `straight` has, with what the routes take that lead straight back: its
+    number, and a circle of a topic that none of those takes, if there is one. All patterns and templates are
+    legal.
+    """
+    mesh = _Mesh(routes)
+    examples = mesh.examples() if straight else []
+    for start, selections in straight.items():
+        back = [compile_naming(routes[start].destination, selection) for selection in selections]
+        topics = [topic for topic in mesh.selected(start, examples) if not _any_selects(back, topic)]
+        circle = mesh.circle_of(start, topics)
+        if circle is not None:
+            yield start, circle
+
+
+def _any_selects(namings: Iterable[TopicNaming], topic: str) -> bool:
+    return any(naming.selects(topic) for naming in namings)
 
 
 def topic_circles(

@@ -13,7 +13,7 @@ from broker.coordination.connect_string import ConnectString
 from broker.errors import ConfigurationError
 from broker.types import HostPort
 from mirrormaker.topology.clashes import check_clashes
-from mirrormaker.topology.combinations import check_combinations
+from mirrormaker.topology.combinations import check_carried_circles, check_combinations
 from mirrormaker.topology.failover_groups import check_failover_groups
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loops import find_circles
@@ -51,6 +51,7 @@ def check(topology: Topology) -> Iterator[Finding]:
     yield from check_pipelines(topology)
     yield from check_clashes(topology.routes)
     yield from _check_circles(topology.routes)
+    yield from check_carried_circles(topology.routes)
     yield from check_failover_groups(topology.routes)
 
 

@@ -299,3 +299,35 @@ def test_a_pattern_that_is_none_hides_nothing_of_the_other_routes_and_has_nobody
     ]
     of_the_group = text.replace("[orders]", '["orders("]', 1).split("  - {from: a, to: c")[0]
     assert not [problem for problem in problems_of(tmp_path, of_the_group) if "provenance" in problem]
+
+
+RING = """\
+routes:
+  - {from: a, to: b, topics: {include: [orders, "p.*"], name: "{topic}"}, sync: {groups: {}}}
+  - {from: b, to: c, topics: {include: [".*"], name: "{topic}"}}
+  - {from: c, to: a, topics: {include: [".*"], name: "{topic}"%s}}
+"""
+
+
+def test_groups_are_not_carried_along_a_ring(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, CLUSTERS + RING % "")
+    where, _, told = problem.partition(": positions of topic 'orders' ")
+    assert where == "3: routes[0].sync.groups"
+    assert "what is written at 'b' comes back by b -> c -> a alone" in told
+    assert "a route from 'b' to 'a' would" in told
+    assert load(tmp_path, CLUSTERS + (RING % "").replace(", sync: {groups: {}}", ""))
+    rests = (RING % "").replace("from: c", "enabled: false, from: c")
+    assert load(tmp_path, CLUSTERS + rests), "nothing comes round"
+
+
+@pytest.mark.parametrize(("taken", "refused"), [(".*", None), ("orders", "'px'"), ("p.*", "'orders'")])
+def test_groups_are_carried_where_another_route_leads_straight_back(
+    tmp_path: Path, taken: str, refused: str | None
+) -> None:
+    back = f'  - {{from: b, to: a, topics: {{include: ["{taken}"], name: "{{topic}}", merge: true}}}}\n'
+    text = CLUSTERS + RING % ", merge: true" + back
+    if refused is None:
+        assert load(tmp_path, text)
+    else:
+        (problem,) = problems_of(tmp_path, text)
+        assert f"routes[0].sync.groups: positions of topic {refused}" in problem
