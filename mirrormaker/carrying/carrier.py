@@ -68,6 +68,7 @@ class _Round:
     """Of the destination."""
     unread: Mapping[TopicPartition, int]
     """See `GroupCarrier.carry`."""
+    heeds_given: bool
 
 
 class GroupCarrier:
@@ -155,16 +156,18 @@ class GroupCarrier:
         moves: bool = True,
         without: Collection[TopicPartition] = (),
         unread: Mapping[TopicPartition, int] | None = None,
+        heeds_given: bool = True,
     ) -> None:
         """Once; unless it `moves`, groups are only looked at. `without`: destinations to leave out. `unread`:
         by destination, the first record that surely never came to the source: groups go on there, or before.
+        Unless it `heeds_given`, groups that stand where the way back put them are moved like the others.
         Raises BrokerError when a cluster cannot be asked; a group that fails fails alone (`failures`).
         """
         owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
         names = [group.group_id for group in listed if self._selection.selects(group.group_id)]
         starts = await earliest_offsets(self._destination, owned.values())
-        this_time = _Round(owned=owned, starts=starts, unread=unread or {})
+        this_time = _Round(owned=owned, starts=starts, unread=unread or {}, heeds_given=heeds_given)
         gate = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def carry_one(name: str) -> tuple[Crossing, ...]:
@@ -226,8 +229,9 @@ class GroupCarrier:
         back = None if self._back is None else self._back.pages(source, to)
         known = None if pages is None else pages.next
         given, pending = None, None
-        if self._back is not None and self._brings_back(to.topic):
+        if self._back is not None and this_time.heeds_given:
             given = self._back.mark(group, source, to)
+        if self._back is not None and self._brings_back(to.topic):
             pending = max(start, (None if back is None else back.next) or 0)
         translation = translate(position.offset, pages, back, pending)
         decision = decide(

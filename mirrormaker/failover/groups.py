@@ -94,7 +94,7 @@ async def look_at_groups(
     for route in _carrying(sides, side):
         if LEDGER_TOPIC in (await sides.cluster(side.other).refresh()).topics:
             async with _carriage(sides, side, route, places) as (carrier, lanes):
-                await carrier.carry(moves=False)
+                await carrier.carry(moves=False, heeds_given=False)
                 found += _told(route, carrier.groups, lanes)
                 failures += _failures_of(carrier)
     return found, failures
@@ -112,8 +112,8 @@ async def carry_groups(
     failures: list[str] = []
     for route in _carrying(sides, side):
         async with _carriage(sides, side, route, places) as (carrier, lanes):
-            await carrier.carry(unread=unread)
-            await carrier.carry(unread=unread)  # says where they are now
+            await carrier.carry(unread=unread, heeds_given=False)
+            await carrier.carry(unread=unread, heeds_given=False)  # says where they are now
             failures += _failures_of(carrier)
             if lanes.back is not None:
                 await _note(carrier.groups, lanes.back)

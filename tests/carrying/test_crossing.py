@@ -81,3 +81,20 @@ def test_a_group_is_not_carried_past_what_was_written_at_the_other_side_and_neve
     assert sides.there.positions == {AT: 100}
     (crossing,) = carrier.groups[GROUP]
     assert (crossing.decision.standing, crossing.decision.to) == (GroupStanding.CAREFUL, None)
+
+
+def test_a_group_is_left_where_it_stood_until_it_moves_on_where_it_was_carried_to(sides: PlayedSides) -> None:
+    """By the way back, that begins behind a tail which was left where it is."""
+    sides.back.pages_ = lane_ledger((0, 0, 100))
+    sides.back.set_mark(GroupMark(source=100, to=100, before=None))
+    sides.forth.pages_ = lane_ledger((100, 108, 50))
+    sides.here.positions, sides.there.positions = {AT: 100}, {AT: 100}
+    carrier = sides.carrier()
+    run(carrier.carry)
+    assert sides.there.positions == {AT: 100}
+    assert carrier.groups[GROUP][0].decision.standing is GroupStanding.OWN
+    run(lambda: carrier.carry(heeds_given=False))
+    assert sides.there.positions == {AT: 108}, "as when sides are switched"
+    sides.here.positions = {AT: 110}
+    run(carrier.carry)
+    assert sides.there.positions == {AT: 118}
