@@ -55,6 +55,8 @@ class Crossing:
     translation: Translation
     """What its position is there."""
     decision: Decision
+    mark: GroupMark | None
+    """How the mirror moved it last."""
     behind: int
     """Source offsets that the group has read and that the ledger does not know yet."""
 
@@ -205,6 +207,7 @@ class GroupCarrier:
 
     async def _carry_group(self, group: str, crossings: tuple[Crossing, ...]) -> tuple[Crossing, ...]:
         moves = [each for each in crossings if each.decision.to is not None]
+        await self._note_arrivals(group, [each for each in crossings if each.decision.to is None])
         refusal = await self._move(group, moves) if moves else None
         if refusal is None:
             self.moved += len(moves)
@@ -213,6 +216,17 @@ class GroupCarrier:
             each if each.decision.to is None else replace(each, decision=Decision(standing=refusal))
             for each in crossings
         )
+
+    async def _note_arrivals(self, group: str, resting: Iterable[Crossing]) -> None:
+        """Positions that were moved and have been taken; one record each. Raises BrokerError."""
+        seen = [(each, each.mark.seen(each.committed)) for each in resting if each.mark is not None]
+        notes = [
+            (GroupMarkId(group, self._ledger.lane(each.source, each.to)).key(), mark.value())
+            for each, mark in seen
+            if mark is not None
+        ]
+        if notes:
+            await self._ledger.put(notes)
 
     def _cross(
         self,
@@ -234,12 +248,13 @@ class GroupCarrier:
         if self._back is not None and self._brings_back(to.topic):
             pending = max(start, (None if back is None else back.next) or 0)
         translation = translate(position.offset, pages, back, pending)
+        mark = self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to)))
         decision = decide(
             position.offset,
             translation,
             start,
             committed,
-            self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
+            mark,
             follows_rewinds=self._sync.rewinds,
             is_given=given is not None and given.fits(position.offset),
             unread=this_time.unread.get(to),
@@ -251,6 +266,7 @@ class GroupCarrier:
             committed=committed,
             translation=translation,
             decision=decision,
+            mark=mark,
             behind=0 if known is None else max(position.offset - known, 0),
         )
 

@@ -1,7 +1,8 @@
 """A note of the position that a group was given at the destination: who moved it last shows from it. Pure.
 
 The note is written before the position is: the group stands at `to` if that succeeded, at `before` if not;
-anywhere else, somebody else moved it.
+anywhere else, somebody else moved it. Once it has been seen at `to` that is noted (`before` is `to`): from
+then on somebody has moved it also where it stands as before.
     key    that of the lane, and {"group": NAME}
     value  {"from": the group's position at the source, "to": that at the destination, "before": the one there
             until then, null for none}
@@ -10,7 +11,7 @@ anywhere else, somebody else moved it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mirrormaker.flow.kept_view import Document
@@ -50,6 +51,12 @@ class GroupMark:
     def fits(self, committed: int | None) -> bool:
         """Whether nobody else moved the group since."""
         return committed in (self.to, self.before)
+
+    def seen(self, committed: int | None) -> GroupMark | None:
+        """What to note once the group is seen at `committed`; None: nothing that is news."""
+        if committed != self.to or self.before == self.to:
+            return None
+        return replace(self, before=self.to)
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> GroupMark:

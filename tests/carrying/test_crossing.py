@@ -98,3 +98,33 @@ def test_a_group_is_left_where_it_stood_until_it_moves_on_where_it_was_carried_t
     sides.here.positions = {AT: 110}
     run(carrier.carry)
     assert sides.there.positions == {AT: 118}
+
+
+def test_a_group_that_is_put_where_it_was_before_it_was_carried_stays_there(sides: PlayedSides) -> None:
+    sides.forth.pages_ = lane_ledger((0, 0, 100))
+    sides.here.positions, sides.there.positions = {AT: 40}, {AT: 20}
+    sides.forth.set_mark(GroupMark(source=20, to=20, before=None))
+    carrier = sides.carrier()
+
+    async def carry(rounds: int) -> None:
+        for _ in range(rounds):
+            await carrier.carry()
+
+    run(lambda: carry(1))
+    assert sides.forth.written == [GroupMark(source=40, to=40, before=20)], (
+        "where it may be, until it is seen"
+    )
+    run(lambda: carry(3))
+    assert sides.forth.written[1:] == [GroupMark(source=40, to=40, before=40)], "once"
+    sides.there.positions = {AT: 20}
+    run(lambda: carry(2))
+    assert sides.there.positions == {AT: 20}
+    assert carrier.groups[GROUP][0].decision.standing is GroupStanding.OWN
+
+
+def test_what_could_not_be_committed_is_tried_again(sides: PlayedSides) -> None:
+    sides.forth.pages_ = lane_ledger((0, 0, 100))
+    sides.forth.set_mark(GroupMark(source=40, to=40, before=20))
+    sides.here.positions, sides.there.positions = {AT: 40}, {AT: 20}
+    run(sides.carrier().carry)
+    assert sides.there.positions == {AT: 40}
