@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from broker.client.metadata import ClusterMetadata
 from broker.errors import RequestTimedOutError
 from broker.types import TopicPartition
 from mirrormaker.carrying.carrier import Crossing, GroupCarrier
@@ -140,8 +141,7 @@ async def _carriage(
     back = None
     if return_route(route, sides.group.routes) is not None:
         back = ReturnLedger(source, destination)
-    owned = {place.source: place.to for place in places if place.route.name == route.name}
-    await destination.refresh()
+    owned = copied_lanes(route, places, await destination.refresh())
     tasks = [asyncio.create_task(each.run()) for each in (ledger, back) if each is not None]
     try:
         await _await_read(ledger, back)
@@ -153,6 +153,19 @@ async def _carriage(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def copied_lanes(
+    route: RouteSpec, places: Iterable[PartitionPlace], there: ClusterMetadata
+) -> dict[TopicPartition, TopicPartition]:
+    """From source to destination, of the route's partitions that have a copy, be it without a leader for now:
+    the others hold nothing that could have been copied.
+    """
+    return {
+        place.source: place.to
+        for place in places
+        if place.route.name == route.name and there.partition(place.to) is not None
+    }
 
 
 async def _await_read(ledger: RouteLedger, back: ReturnLedger | None) -> None:
