@@ -22,6 +22,7 @@ from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.carrying.decision import Decision, GroupStanding, decide
+from mirrormaker.carrying.group_positions import group_positions
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
 from mirrormaker.ledger.lane_map import Translation
 from mirrormaker.ledger.return_ledger import ReturnLedger
@@ -194,7 +195,7 @@ class GroupCarrier:
 
     async def _look_at(self, group: str, this_time: _Round) -> tuple[Crossing, ...]:
         owned = this_time.owned
-        positions = await fetch_offsets(self._source, group, timeout_ms=TIMEOUT_MS)
+        positions = await group_positions(self._source, group, owned)
         concerned = {source: at for source, at in positions.items() if source in owned}
         if not concerned:
             return ()

@@ -16,6 +16,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.carrying import carrier as module
+from mirrormaker.carrying import group_positions
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
@@ -106,6 +107,7 @@ class PlayedSides:
         self.forth, self.back = PlayedLedger(self.here), PlayedLedger(self.there)
         self.owned = {AT: AT}
         monkeypatch.setattr(module, "Admin", lambda _: self)
+        monkeypatch.setattr(group_positions, "fetch_offsets", self.fetch_offsets)
         for name in ("fetch_offsets", "commit_offsets", "earliest_offsets"):
             monkeypatch.setattr(module, name, getattr(self, name))
 

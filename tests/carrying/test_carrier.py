@@ -13,6 +13,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.carrying import carrier as module
+from mirrormaker.carrying import group_positions
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.topology.model import GroupSync
 from tests.client.running import until
@@ -29,7 +30,7 @@ class Played:
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self._groups = groups
         monkeypatch.setattr(module, "Admin", lambda _: self)
-        monkeypatch.setattr(module, "fetch_offsets", self.fetch_offsets)
+        monkeypatch.setattr(group_positions, "fetch_offsets", self.fetch_offsets)
         monkeypatch.setattr(module, "earliest_offsets", self.earliest_offsets)
         ledger = SimpleNamespace(
             is_read=True, note=lambda what, **details: self.notes.append((what, details))

@@ -128,3 +128,14 @@ def test_what_could_not_be_committed_is_tried_again(sides: PlayedSides) -> None:
     sides.here.positions, sides.there.positions = {AT: 40}, {AT: 20}
     run(sides.carrier().carry)
     assert sides.there.positions == {AT: 40}
+
+
+def test_groups_are_carried_from_a_cluster_that_cannot_list_all_that_they_committed(
+    sides: PlayedSides,
+) -> None:
+    sides.here.lists_all = False
+    sides.forth.pages_ = lane_ledger((0, 0, 100))
+    sides.here.positions = {AT: 40}
+    carrier = sides.carrier()
+    run(carrier.carry)
+    assert (sides.there.positions, carrier.failures) == ({AT: 40}, {})
