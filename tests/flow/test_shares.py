@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.flow.bandwidth.bucket import BURST_MS, Bucket
-from mirrormaker.flow.bandwidth.shares import Share
+from mirrormaker.flow.bandwidth.shares import VOID_ENTRIES_MAX, Share
 
 SIZES = st.integers(1, 5_000)
 
@@ -141,6 +141,19 @@ def test_one_that_a_limit_held_for_long_does_not_take_everything_afterwards() ->
     for _ in range(20):
         turn(root, flows)
     assert abs(held.served - 1_000) <= 200
+
+
+def test_what_passes_one_that_a_limit_holds_leaves_nothing_in_the_line() -> None:
+    root = Share()
+    held = Flow(Share(root, bucket=Bucket(0, 0)), [100])
+    others = [Flow(Share(root), [100]) for _ in range(3)]
+    flows = [held, *others]
+    for flow in flows:
+        flow.leaf.wait()
+    for _ in range(300):
+        assert turn(root, flows) is not held
+        assert len(root._line) <= 2 * len(flows) + VOID_ENTRIES_MAX
+    assert max(flow.served for flow in others) - min(flow.served for flow in others) <= 100
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), SIZES), min_size=1, max_size=80), st.integers(100, 100_000))

@@ -10,9 +10,12 @@ its siblings go on. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from mirrormaker.flow.bandwidth.bucket import Bucket
+
+VOID_ENTRIES_MAX = 16
+"""In the line of a node, beside as many as there are children that wait."""
 
 
 class Share:
@@ -44,7 +47,9 @@ class Share:
         self._virtual = 0.0
         """The clock of its children: the start tag of the piece that was served last."""
         self._line: list[tuple[float, int, Share]] = []
-        """Waiting children by start tag; entries whose number is not the child's are void."""
+        """Waiting children by start tag; entries whose number is not the child's are void. They go when they
+        come first, which they do not behind one that a limit holds, or when there are many.
+        """
         self._entry = 0
         self._turn = 0
         self._count = 0
@@ -132,6 +137,9 @@ class Share:
         child._is_waiting = True
         self._count += 1
         heappush(self._line, (child._start, self._turn, child))
+        if len(self._line) > 2 * self._count + VOID_ENTRIES_MAX:
+            self._line = [entry for entry in self._line if entry[2]._holds(entry[1])]
+            heapify(self._line)
 
     def _holds(self, number: int) -> bool:
         return self._is_waiting and self._entry == number
@@ -143,6 +151,5 @@ class Share:
             heappop(line)
         if line:
             yield line[0][2]
-            for _, number, child in sorted(line)[1:]:
-                if child._holds(number):
-                    yield child
+            for _, _, child in sorted(entry for entry in line[1:] if entry[2]._holds(entry[1])):
+                yield child
