@@ -150,6 +150,8 @@ class FetchPlan:
     """Partitions were left out since bandwidth is limited, or for what waits to be sent of them: look again
     before long.
     """
+    is_contended: bool = False
+    """Not all that is asked for will come: the answer is to be filled in this order."""
     gather_bytes: int = 0
     """An answer of less is worth waiting for, `linger_ms` long, while records keep coming."""
     linger_ms: int = 0

@@ -9,11 +9,14 @@ Where answers with little wait to be sent, as while a transaction is committed, 
 before some are gone: what the source has by then comes as one chunk, and goes in one request. Else a
 partition with a batch every few milliseconds would have a chunk for each, and five of them at a time is all
 that its window lets through.
+
+Under a limit of bandwidth topics are asked for in the order in which what comes of them would be sent (see
+`bandwidth.ahead`): brokers fill an answer in the order asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from broker.client.fetch import PartitionPosition
 from broker.types import TopicPartition
@@ -21,7 +24,7 @@ from mirrormaker.flow.buffer import Buffer
 from mirrormaker.flow.exchange import FetchPlan, FlowConfig
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.room import NO_BOUND, new_first
+from mirrormaker.flow.room import NO_BOUND, FetchTurn, TopicRoom
 
 
 class FetchPlanner:
@@ -55,13 +58,15 @@ class FetchPlanner:
             return FetchPlan(positions=[], answer_bytes=answer_bytes, pressed=True)
         room = NO_BOUND
         if pace is not None:
-            room = pace.room(self._partitions.values(), now_ms).for_one_of(max(fetchers, 1))
+            room = pace.room(self._partitions.values(), max(fetchers, 1), now_ms)
             answer_bytes = room.bound_answer(answer_bytes)
-        positions: list[tuple[bool, PartitionPosition]] = []
+        positions: list[PartitionPosition] = []
+        turns: list[FetchTurn] = []
         bound = asked = 0
         is_alone = len(self._partitions) == 1
         partition_buffer_bytes = config.lone_buffer_bytes if is_alone else config.partition_buffer_bytes
         pressed = throttled = is_held = False
+        topic: TopicRoom | None = None
         for partition in wanted:
             if not partition.may_fetch(now_ms):
                 continue
@@ -77,23 +82,29 @@ class FetchPlanner:
             if self._waits_in_pieces(partition):
                 is_held = True
                 continue
-            is_behind = room is not NO_BOUND and pace is not None and pace.is_behind(partition, now_ms)
             wanted_size = partition.fetch_bytes
             if partition.is_bound:
                 wanted_size = _whole_pieces(wanted_size, config.bound.answer_bytes)
-            size = room.bound(min(wanted_size, answer_bytes), is_behind=is_behind)
+            size = min(wanted_size, answer_bytes)
+            if room is not NO_BOUND and pace is not None:
+                topic = room.of(partition, pace.kind(partition, now_ms))
+                if topic.bytes is not None:
+                    size = min(size, topic.bytes)
             throttled |= not size
             for admission in self._hooks.admissions:
                 size = admission.fetch_bytes(partition, size, now_ms) if size else 0
             if size:
-                positions.append((is_behind, _position(partition, size)))
+                positions.append(_position(partition, size))
+                if topic is not None:
+                    turns.append(topic.turn)
                 bound += partition.is_bound
                 asked += size
         return FetchPlan(
-            positions=new_first(positions),
+            positions=_in_turn(positions, turns) if turns else positions,
             answer_bytes=answer_bytes,
             pressed=pressed,
             throttled=throttled or is_held,
+            is_contended=room.is_contended,
             gather_bytes=min(
                 config.gather_bytes * len(positions) + config.bound.answer_bytes * bound,
                 answer_bytes // 2,
@@ -127,6 +138,11 @@ def next_fetch_bytes(asked: int, came: int, config: FlowConfig) -> int:
 def _whole_pieces(size: int, piece: int) -> int:
     """The largest multiple of `piece` within `size`: no little rest of an answer is to be sent alone."""
     return size - size % piece if piece and size > piece else size
+
+
+def _in_turn(positions: Sequence[PartitionPosition], turns: Sequence[FetchTurn]) -> list[PartitionPosition]:
+    """Partitions of one topic stay in their order."""
+    return [positions[index] for index in sorted(range(len(positions)), key=turns.__getitem__)]
 
 
 def _position(partition: Partition, size: int) -> PartitionPosition:

@@ -87,6 +87,7 @@ class Fetcher:
         if (
             is_alone
             and len(plan.positions) >= SESSION_PARTITIONS_MIN
+            and not plan.is_contended
             and version >= SESSIONS_FROM
             and not terms.record_filter
         ):
@@ -135,10 +136,21 @@ class Fetcher:
             record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
         )
 
-    def serve_last(self, served: set[TopicPartition]) -> None:
-        """Brokers fill an answer in the order asked: whoever got something stands back for others next."""
+    def serve_last(self, served: set[TopicPartition], *, is_contended: bool) -> None:
+        """Those that got something stand back for others next."""
         if 0 < len(served) < len(self.sources):
-            self.sources.sort(key=served.__contains__)
+            stand_back(self.sources, served, by_topic=is_contended)
+
+
+def stand_back(sources: list[TopicPartition], served: set[TopicPartition], *, by_topic: bool) -> None:
+    """Brokers fill an answer in the order asked: put those last that got something; `by_topic`: behind the
+    others of their topics, and these behind other topics.
+    """
+    if not by_topic:
+        sources.sort(key=served.__contains__)
+        return
+    topics = {source.topic for source in served}
+    sources.sort(key=lambda source: (source.topic in topics, source in served))
 
 
 def _wait_ms(plan: FetchPlan) -> int:

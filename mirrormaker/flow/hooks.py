@@ -29,7 +29,7 @@ from mirrormaker.flow.intake import Intake, IntakeConfig, Origins
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.remedies import Remedy, remedy_for
-from mirrormaker.flow.room import Room
+from mirrormaker.flow.room import Kind, Room
 
 
 class Admission(Protocol):
@@ -71,11 +71,11 @@ class Pace(Protocol):
         """When there may be some, though nothing else happens."""
         ...
 
-    def room(self, partitions: Iterable[Partition], now_ms: int) -> Room:
-        """How much may be fetched, given what all `partitions` have buffered."""
+    def room(self, partitions: Iterable[Partition], fetchers: int, now_ms: int) -> Room:
+        """How much one of so many fetches at a time may bring, given what all `partitions` have buffered."""
         ...
 
-    def is_behind(self, partition: Partition, now_ms: int) -> bool:
+    def kind(self, partition: Partition, now_ms: int) -> Kind:
         """Which part of the room a partition takes."""
         ...
 

@@ -229,7 +229,7 @@ class SourceReader:
         taken = self._take(answered, plan)
         fetcher.has_more = bool(taken.served)
         self._note_size(fetcher, plan, taken.size, answered.elapsed_ms)
-        fetcher.serve_last(taken.served)
+        fetcher.serve_last(taken.served, is_contended=plan.is_contended)
         await self._take_on(taken.remainder)
 
     async def _fetch_ahead(self, fetcher: Fetcher, plan: FetchPlan, ahead: ReadAhead) -> None:

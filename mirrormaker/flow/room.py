@@ -1,44 +1,55 @@
-"""How much a route with a limit may fetch ahead of what it may send. Pure."""
+"""How much a route with a limit may fetch ahead of what it may send, and of what first. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
 
-from broker.client.fetch import PartitionPosition
+from mirrormaker.flow.partition import Partition
+
+
+class Kind(IntEnum):
+    """What comes next of a partition."""
+
+    NEW = 0
+    OLD = 1
+    ENDANGERED = 2
+    """The source will soon delete it."""
+
+
+TopicKey = tuple[Kind, str]
+"""What comes next of a topic of the destination."""
+FetchTurn = tuple[bool, float, float]
+"""Brokers fill an answer in the order asked: those of the least are asked for first."""
+
+
+class TopicRoom(NamedTuple):
+    """For the partitions of a topic whose next records are of one kind."""
+
+    bytes: int | None
+    """What each of them may be asked for; None: as much as the buffers hold."""
+    turn: FetchTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Bytes, of new records and of old ones: what is left of both. None: as much as the buffers hold."""
+    """What one of several fetches at a time may bring."""
 
-    live: int | None = None
-    behind: int | None = None
+    answer_bytes: int | None = None
+    """Of all partitions; None: as much as the buffers hold."""
+    topics: Mapping[TopicKey, TopicRoom] = field(default_factory=dict)
+    is_contended: bool = False
+    """Whether several topics want more than passes: then it matters who comes first."""
 
-    def for_one_of(self, fetchers: int) -> Room:
-        """The part of one of several fetches at a time."""
-        if self.live is None and self.behind is None:
-            return self
-        return Room(live=_part(self.live, fetchers), behind=_part(self.behind, fetchers))
-
-    def bound(self, wanted: int, *, is_behind: bool) -> int:
-        """How much of `wanted` bytes of a partition may be asked for."""
-        room = self.behind if is_behind else self.live
-        return wanted if room is None else min(wanted, max(room, 0))
+    def of(self, partition: Partition, kind: Kind) -> TopicRoom:
+        """For one partition of the route."""
+        return self.topics[kind, partition.lanes[0].destination.topic]
 
     def bound_answer(self, wanted: int) -> int:
         """How much of `wanted` bytes of all partitions may be asked for."""
-        if self.live is None or self.behind is None:
-            return wanted
-        return min(wanted, max(self.live, 0) + max(self.behind, 0))
+        return wanted if self.answer_bytes is None else min(wanted, self.answer_bytes)
 
 
 NO_BOUND = Room()
-
-
-def new_first(positions: list[tuple[bool, PartitionPosition]]) -> list[PartitionPosition]:
-    """Those that are not behind first: brokers fill an answer in the order asked."""
-    return [position for _, position in sorted(positions, key=lambda each: each[0])]
-
-
-def _part(room: int | None, fetchers: int) -> int | None:
-    return None if room is None else room // fetchers

@@ -7,6 +7,7 @@ from mirrormaker.flow.bandwidth.link import DANGER_WEIGHT, LinkBandwidth, RouteB
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.room import Kind
 
 SIZE = 1_000
 
@@ -71,5 +72,5 @@ def test_the_limit_for_old_records_is_not_for_it() -> None:
     run(route, [endangered, old], 10_000)
     assert old.sent <= 10 * SIZE * 11
     assert endangered.sent >= 80 * SIZE * 10
-    assert not route.is_behind(endangered.partition, 0)
-    assert route.is_behind(old.partition, 0)
+    assert route.kind(endangered.partition, 0) is Kind.ENDANGERED
+    assert route.kind(old.partition, 0) is Kind.OLD

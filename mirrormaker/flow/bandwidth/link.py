@@ -17,22 +17,22 @@ What one does not use goes to the others. All routes of a process on one link ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.rates import RateWindows, WindowedRate
+from mirrormaker.flow.bandwidth.ahead import TopicDemand, active_count, ahead_bytes, room_left
 from mirrormaker.flow.bandwidth.appetite import Appetite
 from mirrormaker.flow.bandwidth.bucket import Bucket
 from mirrormaker.flow.bandwidth.shares import Share
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.room import NO_BOUND, Room
+from mirrormaker.flow.room import NO_BOUND, FetchTurn, Kind, Room, TopicKey, TopicRoom
 from mirrormaker.topology.model import RouteName
 
 DANGER_WEIGHT = 4
 """What is in danger weighs so much more: its partitions in their route, and the route on its link."""
-AHEAD_BYTES_MIN = 64 << 10
 LEAVES_KEPT = 256
 _RATE_WINDOWS = RateWindows(count=10, size_ms=1000)
 
@@ -114,7 +114,8 @@ class RouteTerms:
     catch_up_part: float = 1.0
     ahead_ms: int = 500
     """It fetches so much ahead of what it may send and the destination has acknowledged: no more, or the way
-    from its source would be used beyond the limit, and new records would stand behind old ones here.
+    from its source would be used beyond the limit, and new records would stand behind old ones here. Topics
+    that hold less than their part may come to as much again (see `ahead`).
     """
     is_behind: Callable[[Partition, int], bool] = lambda _partition, _now_ms: False
     """Whether what comes next of a partition are old records."""
@@ -170,6 +171,11 @@ class _Class:
             leaf = self._lanes[lane] = LaneShare(topic, self._route, lane)
         return leaf
 
+    def start_behind(self, topic: str, size: int) -> float:
+        """The start tag of what would come of a topic behind so many bytes (see `Share`)."""
+        share = self._topics.get(topic)
+        return (Share(self.share) if share is None else share).start_behind(size)
+
     def find(self, lane: Lane) -> LaneShare | None:
         return self._lanes.get(lane)
 
@@ -205,12 +211,13 @@ class RouteBandwidth:
         self._on_admitted = on_admitted
         self._bucket = share.bucket = Bucket(None, 0)
         self._old_bucket = Bucket(None, 0)
-        self._live = _Class(share, self)
-        self._behind = _Class(share, self, self._old_bucket)
-        self._endangered = _Class(share, self, weight=DANGER_WEIGHT)
-        self._classes = (self._live, self._behind, self._endangered)
+        self._classes = {
+            Kind.NEW: _Class(share, self),
+            Kind.OLD: _Class(share, self, self._old_bucket),
+            Kind.ENDANGERED: _Class(share, self, weight=DANGER_WEIGHT),
+        }
         self.appetite = Appetite(share)
-        self.catch_up_appetite = Appetite(self._behind.share)
+        self.catch_up_appetite = Appetite(self._classes[Kind.OLD].share)
         self._admitted: list[Lane] = []
         self._sent = WindowedRate(_RATE_WINDOWS)
         self._asks = False
@@ -280,28 +287,55 @@ class RouteBandwidth:
         opens_at_ms = self._link.opens_at_ms(now_ms)
         return None if opens_at_ms is None else max(opens_at_ms, now_ms + 1)
 
-    def room(self, partitions: Iterable[Partition], now_ms: int) -> Room:
-        """How much may be fetched now, given what `partitions`, all of the route, have buffered."""
+    def room(self, partitions: Iterable[Partition], fetchers: int, now_ms: int) -> Room:
+        """What one of so many fetches at a time may bring, given what `partitions`, all of the route, have
+        buffered.
+        """
         limit = self.limit
         old_limit = self._terms.own_catch_up_limit
         if limit is None and old_limit is None:
             return NO_BOUND
-        live = behind = 0
+        topics: dict[TopicKey, TopicDemand] = {}
         for partition in partitions:
-            if self.is_behind(partition, now_ms):
-                behind += partition.buffered_bytes
-            else:
-                live += partition.buffered_bytes
+            key = self.kind(partition, now_ms), partition.lanes[0].destination.topic
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = TopicDemand()
+            topic.partitions += 1
+            topic.buffered += partition.buffered_bytes
+            if partition.source_end > partition.position:
+                topic.has_more = True
+        ahead_ms = self._terms.ahead_ms
         old_limits = [each for each in (limit, old_limit) if each is not None]
+        old = {key: topic for key, topic in topics.items() if key[0] is Kind.OLD}
+        new = {key: topic for key, topic in topics.items() if key[0] is not Kind.OLD}
+        old_left = room_left(ahead_bytes(min(old_limits), ahead_ms), old, fetchers)
+        new_left = None if limit is None else room_left(ahead_bytes(limit, ahead_ms), new, fetchers)
+        rooms = {key: TopicRoom(old_left.of(key), turn) for key, turn in self._fetch_turns(old)}
+        for key, turn in self._fetch_turns(new):
+            rooms[key] = TopicRoom(None if new_left is None else new_left.of(key), turn)
         return Room(
-            live=None if limit is None else self._left(limit, live),
-            behind=self._left(min(old_limits), behind),
+            answer_bytes=None if new_left is None else new_left.answer_bytes + old_left.answer_bytes,
+            topics=rooms,
+            is_contended=self._share.is_waiting and active_count(topics.values()) > 1,
         )
 
-    def is_behind(self, partition: Partition, now_ms: int) -> bool:
-        """Whether what comes next of the partition are old records, and in no danger."""
-        terms = self._terms
-        return terms.is_behind(partition, now_ms) and not terms.is_in_danger(partition)
+    def kind(self, partition: Partition, now_ms: int) -> Kind:
+        """What comes next of the partition."""
+        if self._terms.is_in_danger(partition):
+            return Kind.ENDANGERED
+        return Kind.OLD if self._terms.is_behind(partition, now_ms) else Kind.NEW
+
+    def _fetch_turns(self, topics: Mapping[TopicKey, TopicDemand]) -> Iterator[tuple[TopicKey, FetchTurn]]:
+        """What is fetched next of a topic is sent behind what is buffered of it: whose that is, in order."""
+        buffered = dict.fromkeys(Kind, 0)
+        for (kind, _), topic in topics.items():
+            buffered[kind] += topic.buffered
+        for key, topic in topics.items():
+            kind, name = key
+            group = self._classes[kind]
+            start = group.share.start_behind(buffered[kind])
+            yield key, (kind is Kind.OLD, start, group.start_behind(name, topic.buffered))
 
     # ---- turns
 
@@ -317,21 +351,16 @@ class RouteBandwidth:
         )
 
     def _admitted_leaf(self, lane: Lane) -> LaneShare | None:
-        for group in self._classes:
+        for group in self._classes.values():
             leaf = group.find(lane)
             if leaf is not None and leaf.is_admitted:
                 return leaf
         return None
 
-    def _class_of(self, partition: Partition, now_ms: int) -> _Class:
-        if self._terms.is_in_danger(partition):
-            return self._endangered
-        return self._behind if self._terms.is_behind(partition, now_ms) else self._live
-
     def _wait(self, lane: Lane, chunk: Chunk, now_ms: int) -> LaneShare | None:
         """Wait for its turn, which may be now."""
-        group = self._class_of(lane.partition, now_ms)
-        for other in self._classes:
+        group = self._classes[self.kind(lane.partition, now_ms)]
+        for other in self._classes.values():
             former = None if other is group else other.find(lane)
             if former is not None and former.is_waiting:
                 former.leave()
@@ -357,7 +386,7 @@ class RouteBandwidth:
 
     def forget_all(self) -> None:
         """Nothing of the route waits any more."""
-        for group in self._classes:
+        for group in self._classes.values():
             for leaf in group.leaves():
                 if leaf.is_waiting:
                     leaf.leave()
@@ -371,9 +400,3 @@ class RouteBandwidth:
         if self._waits_since_ms is not None:
             self.throttled_ms += now_ms - self._waits_since_ms
         self._waits_since_ms = now_ms if self._share.is_waiting else None
-
-    def _left(self, limit: float, buffered: int) -> int:
-        """Room beside what is buffered; 0 rather than little, which would make for many small fetches."""
-        ahead = max(int(limit * self._terms.ahead_ms / 1000), AHEAD_BYTES_MIN) if limit else 0
-        left = ahead - buffered
-        return left if left > ahead // 4 else 0

@@ -66,6 +66,12 @@ class Share:
         """Whether a new node in its place would be treated the same."""
         return not self.is_waiting and (self._parent is None or self._finish <= self._parent._virtual)
 
+    def start_behind(self, size: float) -> float:
+        """The start tag of what would wait here behind so many bytes: the least is served first."""
+        assert self._parent is not None
+        start = self._start if self._is_waiting else max(self._parent._virtual, self._finish)
+        return start + size / self.weight
+
     def wait(self) -> None:
         """A piece of this leaf is ready to be served."""
         node = self
