@@ -255,9 +255,9 @@ class RouteRunner:
         self.state, self.error = _RESTING[verdict.rest], verdict.reason
         if before != (self.state, self.error) or not self._owes_word:
             self._log.info("route_rests", state=self.state.value, reason=verdict.reason)
-        if verdict.rest is Rest.STANDING_BY and self._switch is not None:
-            switch = self._switch.known
-            self._events.note_end("standing_by", side=switch.side.value, stage=switch.stage.value)
+            if verdict.rest is Rest.STANDING_BY and self._switch is not None:
+                switch = self._switch.known
+                self._events.note_end("standing_by", side=switch.side.value, stage=switch.stage.value)
         await self._turn.wait(CLAIM_RETRY_MS if self._owes_word else None)
 
     async def _decide(self) -> Verdict:

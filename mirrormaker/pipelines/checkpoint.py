@@ -52,7 +52,7 @@ def _target_of(sink: SinkSpec) -> str:
             return where
 
 
-def _moved(known: list[str], now: list[str]) -> Iterator[tuple[str, str]]:
+def _moved(known: list[str | None], now: list[str]) -> Iterator[tuple[str, str]]:
     """Sinks of one topic or table that stand where another one of it stood."""
     for number, digest in enumerate(now):
         if digest in known and known[number : number + 1] != [digest]:
@@ -140,12 +140,29 @@ class Checkpoint:
         if known is None:
             return now
         beyond = len(pipeline.sinks)
-        return now | {name: now[name] + known.get(name, [])[beyond:] for name in ("sinks", "digests")}
+        return now | {name: now[name] + known[name][beyond:] for name in ("sinks", "digests")}
 
     def _noted_queries(self) -> dict[str, Any] | None:
-        """None before there is a batch of them."""
+        """None before there is a batch of them; sinks of which there is none are None."""
         text = self.files.read_text(f"{self.generation}/{_QUERIES}")
-        return None if text is None or not self.has_begun() else dict(json.loads(text))
+        if text is None or not self.has_begun():
+            return None
+        noted, begun = json.loads(text), self._begun_places()
+        kept = {
+            name: [each if place in begun else None for place, each in enumerate(noted.get(name, []))]
+            for name in ("sinks", "digests")
+        }
+        return {**noted, **kept}
+
+    def _begun_places(self) -> set[int]:
+        """Numbers of sinks whose query has begun a batch."""
+        names = self.files.list_names(self.generation or "")
+        return {
+            int(number)
+            for name in names
+            if (number := name.partition("-")[0]).isdecimal()
+            and self._count(f"{self.generation}/{name}", "offsets")
+        }
 
     def _note(self, path: str, text: str) -> None:
         if self.files.read_text(path) != text:
@@ -172,9 +189,9 @@ class Checkpoint:
             others = [
                 (f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back")
                 for number, (before, after) in enumerate(zip(known["sinks"], now["sinks"], strict=False))
-                if before != after
+                if before not in (None, after)
             ]
-            yield from others or _moved(known.get("digests", []), now["digests"])
+            yield from others or _moved(known["digests"], now["digests"])
 
     def begun_batches(self) -> int:
         """How many batches have begun: the last need not be done."""

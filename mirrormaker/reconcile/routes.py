@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from mirrormaker.reconcile.control import digest_of
-from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
+from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups, return_route
 from mirrormaker.topology.model import (
     ClusterSpec,
     Delivery,
@@ -67,7 +67,8 @@ class RouteWork:
 
     def brings_back(self, topic: str) -> bool:
         """Whether what is written to a topic of the destination comes to the source while this route runs."""
-        return self.failover is None and any(
+        is_switched = self.failover is not None and return_route(self.route, self.failover.routes) is not None
+        return not is_switched and any(
             compile_naming(way.source, way.topics).selects(topic) for way in self.back
         )
 

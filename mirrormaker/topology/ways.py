@@ -48,9 +48,9 @@ def ways_back(route: RouteSpec, routes: Sequence[RouteSpec]) -> tuple[Way, ...]:
     """
     if not ways_of([route]):
         return ()
-    if route.failover_group is not None:
-        back = return_route(route, routes)
-        return () if back is None else ways_of([back])
+    back = return_route(route, routes)
+    if back is not None:
+        return ways_of([back])
     ends = route.destination, route.source
     return ways_of(each for each in routes if each.enabled and (each.source, each.destination) == ends)
 

@@ -275,7 +275,23 @@ def test_a_reload_is_refused_where_a_topic_that_had_come_later_was_made_anew(pla
 def test_sinks_have_their_own_state_each(
     runs: list[list[str]], after: list[str], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert places_told(runs, after, monkeypatch, begun=3) == told
+
+
+@pytest.mark.parametrize("runs", [[["x a", "y b"]], [["x a", "y b"], ["x a"]]])
+def test_the_place_of_a_sink_that_never_began_is_free(
+    runs: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert places_told(runs, ["x a", "z b"], monkeypatch, begun=1) == []
+
+
+def places_told(
+    runs: list[list[str]], after: list[str], monkeypatch: pytest.MonkeyPatch, *, begun: int
+) -> list[str]:
+    """What a checkpoint has against sinks `after` others; the first so many have begun a batch."""
     texts = {"generation": "g"}
+    names = {"g": [f"{number}-topic" for number in range(begun)]}
+    names |= {f"g/{name}/offsets": ["0"] for name in names["g"]}
 
     class Notes:
         def __init__(self, *where: object) -> None:
@@ -284,7 +300,7 @@ def test_sinks_have_their_own_state_each(
         def make_folder(self, path: str) -> None: ...
 
         def list_names(self, path: str) -> list[str]:
-            return {"g": ["0-topic"], "g/0-topic/offsets": ["0"]}.get(path, [])
+            return names.get(path, [])
 
     monkeypatch.setattr("mirrormaker.pipelines.checkpoint.TableFiles", Notes)
 
@@ -303,4 +319,4 @@ def test_sinks_have_their_own_state_each(
 
     for sinks in runs:
         checkpoint(sinks).note_start(pipeline(sinks), {})
-    assert [key for key, _ in checkpoint(after).problems(pipeline(after))] == told
+    return [key for key, _ in checkpoint(after).problems(pipeline(after))]

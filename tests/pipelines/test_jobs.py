@@ -19,6 +19,7 @@ from mirrormaker.pipelines.run_record import RunRecord
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.spark.jobs import compaction
+from mirrormaker.spark.jobs.export import place_of
 from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import CallFunction, Topology
@@ -75,6 +76,21 @@ def test_an_export_of_a_table_that_its_file_names_and_that_has_no_rows_yet(
     assert export(place, **arguments).figures == {"rows": 0}
     table.append("batch", 0, rows)
     assert export(place, **arguments).figures == {"rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("form", "table", "place"),
+    [
+        ("csv", "tables/flights", "/srv/tables/flights"),
+        ("delta", "/tables/flights", "/tables/flights"),
+        ("json", "file:/tables/flights", "file:/tables/flights"),
+        ("json", "s3a://tables/flights", "s3a://tables/flights"),
+        ("iceberg", "lake.flights", "lake.flights"),
+    ],
+)
+def test_tables_that_are_no_folders_have_names(form: str, table: str, place: str) -> None:
+    topology = Topology(clusters={}, routes=(), data_dir=Path("data"), folder=Path("/srv"))
+    assert place_of(topology, form, table) == place
 
 
 @pytest.mark.long

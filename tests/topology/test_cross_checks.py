@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mirrormaker.reconcile.routes import work_of
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import ClusterName
 from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
@@ -331,3 +332,17 @@ def test_groups_are_carried_where_another_route_leads_straight_back(
     else:
         (problem,) = problems_of(tmp_path, text)
         assert f"routes[0].sync.groups: positions of topic {refused}" in problem
+
+
+def test_groups_are_carried_where_a_route_beside_a_group_without_one_leads_straight_back(
+    tmp_path: Path,
+) -> None:
+    there, back = ["a", "b"], ["b", "a"]
+    line = '  - {{from: {}, to: {}, topics: {{include: [orders], name: "{{topic}}"}}{}}}\n'
+    text = (
+        "routes:\n" + line.format(*there, ", failover_group: g, sync: {groups: {}}") + line.format(*back, "")
+    )
+    topology = load(tmp_path, CLUSTERS + text)
+    work = work_of(topology)[topology.routes[0].name]
+    assert [(way.source, way.destination) for way in work.back] == [tuple(back)]
+    assert work.brings_back("orders")

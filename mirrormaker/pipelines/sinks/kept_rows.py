@@ -45,7 +45,7 @@ def _check_partitions(least: int, greatest: int, options: SinkOptions) -> None:
     assert options.topic is not None
     count = asyncio.run(_count_partitions(options, options.topic))
     for asked in (least, greatest):
-        if not -1 <= asked < count:  # -1 leaves it to the sink
+        if not 0 <= asked < count:
             raise no_such_partition(asked, options.topic, count)
 
 

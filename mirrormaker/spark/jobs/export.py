@@ -34,12 +34,14 @@ from mirrormaker.pipelines.source import cluster_topics
 from mirrormaker.pipelines.table_rows import table_rows
 from mirrormaker.spark.sink_options import SinkDelivery
 from mirrormaker.topology.document import place_in
-from mirrormaker.topology.model import ClusterName, FileFormat, Topology
+from mirrormaker.topology.model import ClusterName, FileFormat, LakeFormat, Topology
 
 _NEEDED = ("table", "cluster", "topic")
 _KNOWN = (*_NEEDED, "format", "where", "key", "delivery")
 _OPTION = "options."
 """Begins the names of arguments that say how Spark is to read the table: `options.header`."""
+_PATHS = frozenset({*(each.value for each in FileFormat), LakeFormat.DELTA.value})
+"""Formats whose tables are folders."""
 _DELIVERIES = tuple(choice.value for choice in SinkDelivery)
 
 
@@ -153,12 +155,18 @@ def _check_topic(topology: Topology, arguments: Mapping[str, str]) -> None:
 def _rows_of(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -> DataFrame:
     """Records, made of the table as it is now."""
     form = arguments.get("format", FileFormat.PARQUET.value)
-    rows = table_rows(spark, form, place_in(topology.folder, arguments["table"]), _reading_options(arguments))
+    rows = table_rows(spark, form, place_of(topology, form, arguments["table"]), _reading_options(arguments))
     rows = rows.where(arguments["where"]) if "where" in arguments else rows
     columns = [f.to_json(f.struct(*rows.columns), WHOLE_TIMES).alias("value")]
     if "key" in arguments:
         columns.append(f.col(arguments["key"]).cast("string").alias("key"))
     return rows.select(*columns)
+
+
+def place_of(topology: Topology, form: str, table: str) -> str:
+    """A path is below the folder of the file; tables of other formats have names."""
+    is_path = form in _PATHS and ":" not in table.partition("/")[0]
+    return place_in(topology.folder, table) if is_path else table
 
 
 def _reading_options(arguments: Mapping[str, str]) -> dict[str, str]:
