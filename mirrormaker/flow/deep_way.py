@@ -92,6 +92,7 @@ class DeepWay:
         try:
             self._take_decoded(entry, header, DeepReason.GATHERED, origin)
         except (ExpansionError, UnicodeDecodeError):
+            self.decoded_bytes += header.size  # at least
             return False
         return True
 

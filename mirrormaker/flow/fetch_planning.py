@@ -10,8 +10,9 @@ before some are gone: what the source has by then comes as one chunk, and goes i
 partition with a batch every few milliseconds would have a chunk for each, and five of them at a time is all
 that its window lets through.
 
-Under a limit of bandwidth topics are asked for in the order in which what comes of them would be sent (see
-`bandwidth.ahead`): brokers fill an answer in the order asked.
+While several topics have more than a limit of bandwidth lets pass, they are asked for in the order in which
+what comes of them would be sent (see `bandwidth.ahead`): brokers fill an answer in the order asked. While the
+limit is not used up, as where what comes is left out, whoever was served last stands back.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class FetchPlanner:
                 bound += partition.is_bound
                 asked += size
         return FetchPlan(
-            positions=_in_turn(positions, turns) if turns else positions,
+            positions=_in_turn(positions, turns, by_topic=room.is_contended),
             answer_bytes=answer_bytes,
             pressed=pressed,
             throttled=throttled or is_held,
@@ -140,9 +141,16 @@ def _whole_pieces(size: int, piece: int) -> int:
     return size - size % piece if piece and size > piece else size
 
 
-def _in_turn(positions: Sequence[PartitionPosition], turns: Sequence[FetchTurn]) -> list[PartitionPosition]:
-    """Partitions of one topic stay in their order."""
-    return [positions[index] for index in sorted(range(len(positions)), key=turns.__getitem__)]
+def _in_turn(
+    positions: list[PartitionPosition], turns: Sequence[FetchTurn], *, by_topic: bool
+) -> list[PartitionPosition]:
+    """Old records last; `by_topic`: topics by their turns. All else stays in its order. Without any turns
+    there is no limit.
+    """
+    if not turns:
+        return positions
+    keys = turns if by_topic else [turn[0] for turn in turns]
+    return [positions[index] for index in sorted(range(len(positions)), key=keys.__getitem__)]
 
 
 def _position(partition: Partition, size: int) -> PartitionPosition:

@@ -13,6 +13,7 @@ from broker.records.batch import Codec, rebase
 from broker.records.builder import BatchBuilder
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.bandwidth.link import DANGER_WEIGHT, LinkBandwidth, RouteTerms
+from mirrormaker.flow.chunk import Frame
 from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
@@ -22,8 +23,10 @@ from mirrormaker.flow.exchange import (
     ProduceCommand,
 )
 from mirrormaker.flow.fetcher import SESSION_PARTITIONS_MIN, stand_back
-from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.hooks import Hooks, Passage, Transit
+from mirrormaker.flow.intake import Intake, IntakeConfig
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity
 
 TICK_MS = 10
@@ -82,12 +85,14 @@ class Simulation:
     terms: RouteTerms = field(default_factory=lambda: RouteTerms(limit=LIMIT))
     source_ms: int = 10
     destination_ms: int = 10
+    transit: Transit = field(default_factory=Passage)
     now_ms: int = 0
 
     def __post_init__(self) -> None:
         self.route = LinkBandwidth(0).join("r", self.terms, lambda: None)
         self.route.change(self.terms, 0)
-        self.machine = FlowMachine(FlowConfig(produce_bytes=LIMIT // 10), Hooks(pace=self.route))
+        hooks = Hooks(pace=self.route, transit=self.transit)
+        self.machine = FlowMachine(FlowConfig(produce_bytes=LIMIT // 10), hooks)
         self.machine.assign(
             Assignment(source=source, destinations=(source,), bucket=0, position=0) for source in self.logs
         )
@@ -215,6 +220,34 @@ def test_what_is_in_danger_is_fetched_as_it_is_sent(loops_count: int) -> None:
     simulation.run(30_000)
     assert simulation.copied("endangered") > 0.9 * DANGER_WEIGHT * simulation.copied("usual")
     assert simulation.copied("usual") > 0.15 * LIMIT * 30
+
+
+class Dropping(Passage):
+    """Leaves the topic `dropped` out."""
+
+    def take(
+        self, partition: Partition, answer: FetchedPartition, config: IntakeConfig, frame: Frame
+    ) -> Intake:
+        intake = super().take(partition, answer, config, frame)
+        return Intake(position=intake.position) if partition.source.topic == "dropped" else intake
+
+
+@pytest.mark.parametrize("partitions", [3, 6])
+def test_a_topic_that_is_left_out_keeps_nothing_from_the_others(partitions: int) -> None:
+    """What is not sent uses nothing of the limit."""
+    logs = logs_of(dropped=(partitions, 100 * LIMIT), kept=(partitions, 0.3 * LIMIT / partitions))
+    simulation = Simulation(logs, transit=Dropping())
+    simulation.run(10_000)
+    assert simulation.copied("kept") > 0.25 * LIMIT * 10
+
+
+def test_many_topics_are_not_fetched_further_ahead_than_few() -> None:
+    """Each brings a whole batch, however little it is asked for."""
+    many: dict[str, tuple[int, float]] = {f"topic-{number}": (1, LIMIT / 20) for number in range(200)}
+    simulation = Simulation(logs_of(**many), loops_count=3)
+    simulation.run(3_000)
+    ahead = LIMIT / 2
+    assert simulation.held_max < 3 * ahead
 
 
 def test_topics_of_which_somewhat_came_stand_back_together() -> None:

@@ -59,12 +59,13 @@ def room_left(ahead: int, topics: Mapping[TopicKey, TopicDemand], fetchers: int)
     """Of room for so many bytes, given what its topics hold; divided among so many fetches at a time."""
     if not topics:
         return Left(any_topic=0, parts={}, answer_bytes=0)
-    any_topic = _left(ahead, sum(topic.buffered for topic in topics.values())) // fetchers
-    parts = _parts(ahead, topics, fetchers) if fetchers > 1 else {}
+    held = sum(topic.buffered for topic in topics.values())
+    any_topic = _left(ahead, held) // fetchers
+    parts = _parts(ahead, topics, fetchers) if fetchers > 1 and held < 2 * ahead else {}
     wanted = sum(part for key, part in parts.items() if topics[key].has_more)
     if wanted <= ahead // (LITTLE * fetchers):
         return Left(any_topic=any_topic, parts={}, answer_bytes=any_topic)
-    return Left(any_topic=any_topic, parts=parts, answer_bytes=max(any_topic, wanted))
+    return Left(any_topic=any_topic, parts=parts, answer_bytes=max(any_topic, min(wanted, ahead // fetchers)))
 
 
 def _parts(ahead: int, topics: Mapping[TopicKey, TopicDemand], fetchers: int) -> dict[TopicKey, int]:

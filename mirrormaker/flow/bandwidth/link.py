@@ -34,6 +34,10 @@ from mirrormaker.topology.model import RouteName
 DANGER_WEIGHT = 4
 """What is in danger weighs so much more: its partitions in their route, and the route on its link."""
 LEAVES_KEPT = 256
+CONTENDED_PARTITIONS_MAX = 1_000
+"""With more partitions a fetch that names all of them, in the order of their topics, costs more than it is
+worth.
+"""
 _RATE_WINDOWS = RateWindows(count=10, size_ms=1000)
 
 
@@ -303,7 +307,7 @@ class RouteBandwidth:
                 topic = topics[key] = TopicDemand()
             topic.partitions += 1
             topic.buffered += partition.buffered_bytes
-            if partition.source_end > partition.position:
+            if partition.source_end > partition.position and partition.may_fetch(now_ms):
                 topic.has_more = True
         ahead_ms = self._terms.ahead_ms
         old_limits = [each for each in (limit, old_limit) if each is not None]
@@ -317,7 +321,11 @@ class RouteBandwidth:
         return Room(
             answer_bytes=None if new_left is None else new_left.answer_bytes + old_left.answer_bytes,
             topics=rooms,
-            is_contended=self._share.is_waiting and active_count(topics.values()) > 1,
+            is_contended=(
+                self._share.is_waiting
+                and sum(topic.partitions for topic in topics.values()) <= CONTENDED_PARTITIONS_MAX
+                and active_count(topics.values()) > 1
+            ),
         )
 
     def kind(self, partition: Partition, now_ms: int) -> Kind:
