@@ -29,6 +29,8 @@ class ClusterIds:
         self._asking: defaultdict[ClusterName, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._begun: Counter[ClusterName] = Counter()
         """How often each was asked."""
+        self._silent: set[ClusterName] = set()
+        """Those that did not answer when they were asked last."""
 
     def keep_in(self, state: StateDirectory) -> None:
         """Keep them there from now on."""
@@ -55,13 +57,15 @@ class ClusterIds:
         except OSError as error:
             _log.warning("cluster_ids_not_kept", error=str(error))
 
-    async def look_up(self, clusters: Iterable[ClusterSpec]) -> None:
-        """Ask these clusters; one that does not answer is passed over. Several who want to know at once ask
+    async def look_up(self, clusters: Iterable[ClusterSpec]) -> set[ClusterName]:
+        """Ask these clusters; returns those that did not answer. Several who want to know at once ask
         together.
         """
+        specs = list(clusters)
         async with asyncio.TaskGroup() as tasks:
-            for spec in clusters:
+            for spec in specs:
                 tasks.create_task(self._ask(spec), name=f"id of {spec.name}")
+        return {spec.name for spec in specs} & self._silent
 
     async def _ask(self, spec: ClusterSpec) -> None:
         begun = self._begun[spec.name]
@@ -74,5 +78,7 @@ class ClusterIds:
         try:
             async with open_cluster(spec, client_id="mirrormaker") as cluster:
                 self.see(spec.name, cluster.cluster_id)
+            self._silent.discard(spec.name)
         except BrokerError as error:
+            self._silent.add(spec.name)
             _log.info("cluster_id_not_told", cluster=spec.name, error=str(error))

@@ -14,6 +14,8 @@ from mirrormaker.flow.remedies import TOO_LARGE_CODES, Remedy
 from mirrormaker.plan.settings import FENCE
 
 CLOSED_BYTES = int(FENCE[1])
+LOOKS = 2
+"""So often a topic is looked at, and what it refused tried again, before that is too large."""
 
 
 class Refusal(NamedTuple):
@@ -28,8 +30,8 @@ class BatchLimits:
 
     A batch that is refused though it is not larger than its topic is known to take is a reason to look, not
     to split it: a switch may have closed the topic to producers for a while (see `plan.settings.FENCE`), or
-    its limit may have been lowered. Only where looking twice finds no such reason is it too large all the
-    same, as where the destination compresses what it gets once more.
+    its limit may have been lowered. Only where looking again and again finds no such reason is it too large
+    all the same, as where the destination compresses what it gets once more.
     """
 
     def __init__(self, on_suspect: Callable[[], None] = lambda: None) -> None:
@@ -41,14 +43,26 @@ class BatchLimits:
         self._halved: dict[str, int] = {}
         """Half of what was refused last, where it could be split."""
         self._suspects: dict[str, Refusal] = {}
-        self._recurring: set[str] = set()
-        """Topics that had refused a batch each time they were looked at, without a reason."""
+        self._unexplained: dict[str, int] = {}
+        """How often in a row topics were looked at that had refused a batch without a reason."""
         self._closed: set[str] = set()
 
     @property
     def suspects(self) -> Collection[str]:
         """Topics that have refused a batch since they were looked at last."""
         return self._suspects.keys()
+
+    @property
+    def puzzles(self) -> bool:
+        """Whether a topic has refused again what it says it takes: not all nodes may know yet how it is set,
+        so it is to be looked at somewhat later.
+        """
+        return any(self._unexplained.get(topic) == 1 for topic in self._suspects)
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Nothing is sent to other topics any more."""
+        for topic in self._suspects.keys() - set(topics):
+            del self._suspects[topic]
 
     def is_closed(self, topic: str) -> bool:
         """Whether a switch had closed the topic to producers when it was looked at last."""
@@ -66,18 +80,23 @@ class BatchLimits:
         suspect = self._suspects.pop(topic, None)
         if size_max == CLOSED_BYTES:
             self._closed.add(topic)
-            self._recurring.discard(topic)
+            self._unexplained.pop(topic, None)
             return False
         was_closed = topic in self._closed
         self._closed.discard(topic)
         is_larger = size_max is not None and self._set(topic, size_max)
         if suspect is None or was_closed:
-            self._recurring.discard(topic)
-        elif size_max is None or topic in self._recurring:
+            self._unexplained.pop(topic, None)
+        elif size_max is None or self._is_certain(topic, suspect, size_max):
             self._learn(topic, suspect)
-        elif suspect.size <= size_max:
-            self._recurring.add(topic)
         return is_larger or was_closed or suspect is not None
+
+    def _is_certain(self, topic: str, suspect: Refusal, size_max: int) -> bool:
+        """Whether no reason for the refusal is to be found any more."""
+        if suspect.size > size_max:
+            return False
+        self._unexplained[topic] = self._unexplained.get(topic, 0) + 1
+        return self._unexplained[topic] > LOOKS
 
     def _set(self, topic: str, size_max: int) -> bool:
         """Returns whether it is more than was known."""

@@ -4,6 +4,7 @@ large a batch each topic takes. Owned by the event loop of the route's copier.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.client.cluster import Cluster
@@ -17,7 +18,7 @@ from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_size_max
+from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_sizes_max
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transit import RouteTransit
 from mirrormaker.topology.model import RouteSpec
@@ -38,6 +39,8 @@ class Crossing:
         self._destination = destination
         self._limits_due = Signal()
         self._limits = BatchLimits(self._limits_due.set)
+        self._all_due = 0.0
+        """When all topics are to be looked at again, in seconds of the event loop."""
         self.transit = RouteTransit(route, self._limits, heartbeats)
         self._log = logger("crossing").bind(route=route.name)
 
@@ -84,23 +87,33 @@ class Crossing:
         partitions = machine.partitions
         while True:
             await self._wait_for_age(partitions)
-            suspects = frozenset(self._limits.suspects)
-            if not suspects:
-                self._limits.doubt()
-            topics = {source.topic for source in partitions}
-            topics = {topic for source in topics for topic in self.transit.ways(source).topics}
-            for topic in (*suspects, *(topics - suspects)):
-                if await self._look_at(topic):
-                    machine.takes_larger(topic)
-                    on_larger()
+            if self._limits.puzzles:
+                await asyncio.sleep(LIMITS_AGE_WHILE_STANDING_MS / 1000)
+            for topic in await self._look(partitions):
+                machine.takes_larger(topic)
+                on_larger()
 
-    async def _look_at(self, topic: str) -> bool:
-        """Whether what waits for the topic is to be tried again."""
+    async def _look(self, partitions: Mapping[TopicPartition, Partition]) -> list[str]:
+        """At topics that have refused something, or at all of them when these were looked at long ago.
+        Returns those for which what waits is to be tried again.
+        """
+        sources = {source.topic for source in partitions}
+        topics = {topic for source in sources for topic in self.transit.ways(source).topics}
+        self._limits.keep(topics)
+        now = asyncio.get_running_loop().time()
+        if not self._limits.suspects or now >= self._all_due:
+            self._all_due = now + LIMITS_AGE_MS / 1000
+            self._limits.doubt()
+        else:
+            topics = set(self._limits.suspects)
         try:
-            size_max = await read_batch_size_max(self._destination, topic)
+            found = await read_batch_sizes_max(self._destination, topics)
         except BrokerError as error:
-            self._log.info("batch_limit_not_read", topic=topic, error=str(error))
-            return False
+            self._log.info("batch_limits_not_read", topics=len(topics), error=str(error))
+            return []
+        return [topic for topic, size_max in found.items() if self._configure(topic, size_max)]
+
+    def _configure(self, topic: str, size_max: int | None) -> bool:
         was_closed = self._limits.is_closed(topic)
         is_due = self._limits.configure(topic, size_max)
         if self._limits.is_closed(topic) != was_closed:

@@ -27,10 +27,12 @@ from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.provenance import Path, Provenance
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.writer import obtain_producer_id
-from mirrormaker.topology.model import ClusterId, ClusterSpec
+from mirrormaker.topology.model import ClusterId, ClusterName, ClusterSpec
 from mirrormaker.topology.ways import Way, Ways
 
 ORIGINS_TOPIC = "__mirrormaker_origins"
+SILENT_RETRY_MS = 10_000
+"""How often clusters are asked for their ids again that did not answer."""
 
 ObtainIdentity = Callable[[ProducerKey], Awaitable[ProducerIdentity]]
 
@@ -62,6 +64,8 @@ class OriginRegistry:
         self._ids = ids
         self._ways = Ways()
         self._specs: tuple[ClusterSpec, ...] = ()
+        self._silent: set[ClusterName] = set()
+        """Clusters that did not answer when asked for their ids: they may have others than known."""
         self._source = source
         self._destination = destination
         self._read = KeptTopic(source, ORIGINS_TOPIC)
@@ -118,8 +122,8 @@ class OriginRegistry:
     async def _answer(self, machine: Waiting, on_known: Callable[[], None]) -> None:
         failures = 0
         while True:
-            await self._wanted.wait()
-            is_complete = await self._find_out()
+            is_wanted = await self._wanted.wait(SILENT_RETRY_MS if self._silent else None)
+            is_complete = await self._find_out() if is_wanted else await self._ask_silent()
             machine.take_origins()
             on_known()
             failures = 0 if is_complete else failures + 1
@@ -140,12 +144,18 @@ class OriginRegistry:
             _log.warning("origins_not_read", topic=ORIGINS_TOPIC, error=str(error))
             return False
         if nameless := frozenset(self.provenance.nameless):
-            await self._ids.look_up(self._specs)
+            self._silent = await self._ids.look_up(self._specs)
             self._take_ids()
             if missing := self.provenance.nameless_clusters:
                 _log.warning("clusters_not_known", clusters=sorted(missing))
                 return False
             self.provenance.settle(nameless)
+        return True
+
+    async def _ask_silent(self) -> bool:
+        """Ask those that did not answer; True."""
+        self._silent = await self._ids.look_up(spec for spec in self._specs if spec.name in self._silent)
+        self._take_ids()
         return True
 
     async def _look_for(self, producers: frozenset[int]) -> None:

@@ -76,6 +76,8 @@ class Provenance:
 
     def plan(self, ways: Ways, ids: Mapping[ClusterName, ClusterId]) -> None:
         """Go by these ways. `ids`: of the clusters on them, as far as known."""
+        if ways.clusters != self._ways.clusters:
+            self._strangers.clear()
         self._ways = ways
         self._names = {cluster_id: name for name, cluster_id in ids.items()}
         self._topics.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
@@ -13,6 +13,7 @@ from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.topic_making import make_topic
 
 REPLICAS_MAX = 3
+_SIZE_MAX = "max.message.bytes"
 
 
 async def make_skipped_topic(cluster: Cluster) -> None:
@@ -40,13 +41,15 @@ async def _make(cluster: Cluster, name: str, configs: Mapping[str, str]) -> None
     await make_topic(cluster, topic, essential=["cleanup.policy", "retention.ms"])
 
 
-async def read_batch_size_max(cluster: Cluster, topic: str) -> int | None:
-    """How large a batch the topic takes; None where the cluster does not tell. Raises BrokerError."""
-    try:
-        configs = await Admin(cluster).describe_topic_configs(topic, ["max.message.bytes"])
-    except ProtocolError as error:
-        if error.code.retriable:
-            raise
-        return None
-    entry = configs.get("max.message.bytes")
-    return int(entry.value) if entry is not None and entry.value is not None else None
+async def read_batch_sizes_max(cluster: Cluster, topics: Collection[str]) -> dict[str, int | None]:
+    """How large a batch each topic takes, None where the cluster does not tell; without those that could not
+    be asked for just now. Raises BrokerError.
+    """
+    found: dict[str, int | None] = {}
+    for topic, told in (await Admin(cluster).describe_topics_configs(topics, [_SIZE_MAX])).items():
+        if not isinstance(told, ProtocolError):
+            entry = told.get(_SIZE_MAX)
+            found[topic] = int(entry.value) if entry is not None and entry.value is not None else None
+        elif not told.code.retriable:
+            found[topic] = None
+    return found

@@ -196,16 +196,20 @@ def test_a_topic_that_a_switch_closed_for_a_while_is_waited_for(
 
 
 def test_a_switch_that_ends_before_the_topic_is_looked_at_leaves_nothing_out() -> None:
+    """Nor where some nodes hear of its end later than others."""
     world = World(FailurePolicies(oversize=FailurePolicy.SKIP_AND_RECORD), CopyMode.SHALLOW)
-    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
-    chunk = chunk_of(100)
-    assert not world.limits.refuse(world.main.topic, chunk)
-    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
-    assert world.limits.of([world.main.topic]).bytes_max == TAKEN_BYTES
-    assert not world.limits.configure(world.main.topic, TAKEN_BYTES)
-    assert not world.limits.refuse(world.main.topic, chunk)
-    assert world.limits.configure(world.main.topic, TAKEN_BYTES)
-    assert world.limits.of([world.main.topic]).bytes_max == TAKEN_BYTES
+    topic, chunk, limits = world.main.topic, chunk_of(100), world.limits
+    assert limits.configure(topic, TAKEN_BYTES)
+    for _ in range(3):
+        for puzzles in (False, True):
+            assert not limits.refuse(topic, chunk)
+            assert limits.puzzles is puzzles
+            assert limits.configure(topic, TAKEN_BYTES)
+            assert limits.of([topic]).bytes_max == TAKEN_BYTES
+        assert not limits.configure(topic, TAKEN_BYTES)  # it was taken meanwhile
+    limits.refuse(topic, chunk)
+    limits.keep(["others"])
+    assert not limits.suspects
 
 
 def test_what_is_refused_again_and_again_by_a_topic_that_says_it_takes_it_is_too_large() -> None:

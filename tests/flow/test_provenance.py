@@ -188,6 +188,20 @@ def test_a_cluster_that_was_made_anew_is_known_by_its_new_id_before_anything_of_
     assert known.of_topic(TOPIC).origin_of(header(OTHER)) == 2
 
 
+def test_an_id_of_none_of_the_clusters_may_be_that_of_one_that_comes_to_them() -> None:
+    mesh = [way((NAMES[source], NAMES[to])) for source, to in permutations(range(4), 2)]
+    old = [each for each in mesh if NAMES[3] not in (each.source, each.destination)]
+    known = provenance((NAMES[1], NAMES[2]), *old)
+    known.learn([FOREIGN], {FOREIGN: path("d")}, {})
+    known.settle(path("d"))
+    assert known.of_topic(TOPIC).origin_of(header(FOREIGN)) == 1
+    known.plan(Ways(mesh), ids("abc"))
+    with pytest.raises(OriginUnknownError):
+        known.of_topic(TOPIC).origin_of(header(FOREIGN))
+    known.plan(Ways(mesh), ids("abcd"))
+    assert known.of_topic(TOPIC).origin_of(header(FOREIGN)) is None
+
+
 def test_an_entry_that_cannot_be_read_is_no_reason_to_guess() -> None:
     known = provenance()
     known.learn([FOREIGN], {}, {FOREIGN: "it names no path"})
