@@ -20,6 +20,7 @@ def undecided_topics(
         for name in names
         if name not in there or not there[name].holds_records
     }
-    positioned = {topic for topic, at in source.positions.get(route.name, {}).items() if at}
+    begun = {topic for topic, at in source.positions.get(route.name, {}).items() if at}
+    positioned = begun.difference(source.moved.get(route.name, ()))
     left = undecided(route, written, Grounds(empty=empty, positioned=positioned))
     return undecided(route, left, destination.grounds.get(route.name, Grounds()))

@@ -13,12 +13,13 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.plan.grounds import Grounds, Written, may_append, refusal, undecided
 from mirrormaker.plan.world import ObservedTopic
-from mirrormaker.reconcile.cluster_visit import read_positions
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.grounds import copied_before, grounds_of
+from mirrormaker.reconcile.kept_positions import KeptPosition, begun_topics, moved_topics, read_positions
 from mirrormaker.reconcile.take_overs import settled_records
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
+from mirrormaker.topology.naming import compile_naming
 
 QUERY_TIMEOUT_MS = 20_000
 
@@ -55,16 +56,20 @@ class Adoption:
         return {topic: refusal(names) for topic, names in left.items()}
 
     async def find_begun(self, route: RouteSpec, topics: Collection[str]) -> set[str]:
-        """Those of these topics of the source that the route has a position in. Raises BrokerError."""
+        """Those of these topics of the source that the route has a position in, as of records that go where
+        they go now. Raises BrokerError.
+        """
         partitions = self._source.metadata.topic_partitions(sorted(topics))
         async with route_group(
             route, self._spec, self._source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
         ) as group:
             found = {source.topic for source in await group.group_offsets(route.group, partitions)}
-        asked = set(topics)
-        if route.delivery is Delivery.EXACTLY_ONCE and asked - found:
-            found |= await self._kept(route)
-        return found & asked
+        if route.delivery is Delivery.EXACTLY_ONCE:
+            kept, naming = await self._kept(route), compile_naming(route.source, route.topics)
+            cluster_id = self._source.cluster_id
+            found -= moved_topics(kept, cluster_id, naming)
+            found |= begun_topics(kept, cluster_id, naming)
+        return found.intersection(topics)
 
     async def _end_decisions(self, route: RouteSpec, written: Written) -> None:
         """Those that a position has come of have done what they were for."""
@@ -78,13 +83,13 @@ class Adoption:
     async def _look_at_positions(self, route: RouteSpec, written: Written) -> Grounds:
         return Grounds(positioned=await self.find_begun(route, written))
 
-    async def _kept(self, route: RouteSpec) -> set[str]:
+    async def _kept(self, route: RouteSpec) -> tuple[KeptPosition, ...]:
         metadata = await self._destination.refresh([POSITIONS_TOPIC])
         if not metadata.partitions(POSITIONS_TOPIC):
-            return set()  # looking makes no topic
+            return ()  # looking makes no topic
         async with KeptTopic(self._destination, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
             await kept.read_to_end()
-            return set(read_positions(kept.entries()).get(route.name, {}))
+            return tuple(read_positions(kept.entries()).get(route.name, ()))
 
     async def _look_at_ends(self, route: RouteSpec, written: Written) -> Grounds:
         names = set().union(*written.values())

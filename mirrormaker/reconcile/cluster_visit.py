@@ -27,14 +27,14 @@ from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.reconcile.control_records import control_records
+from mirrormaker.reconcile.kept_positions import KeptPositions, read_positions
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import ClusterSpec, RouteName, RouteSpec, StartAtTime, Topology
+from mirrormaker.topology.model import ClusterSpec, RouteSpec, StartAtTime, Topology
 from mirrormaker.topology.naming import compile_naming
 
 TOPICS_A_REQUEST = 500
 QUERY_TIMEOUT_MS = 20_000
-KeptPositions = dict[RouteName, dict[str, dict[int, int]]]
 _T = TypeVar("_T")
 
 
@@ -201,18 +201,3 @@ class ClusterVisit:
         except ProtocolError as error:
             self._problems.append(f"{what}: {error}")
             return otherwise
-
-
-def read_positions(entries: Iterable[tuple[Document, Document]]) -> KeptPositions:
-    """How far routes have come, by records of the topic of positions: topic -> partition -> offset."""
-    found: KeptPositions = {}
-    for key, value in entries:
-        if "path" in key:  # of records that were not born at the source: the other position counts
-            continue
-        match key, value:
-            case (
-                {"topic": str(topic), "partition": int(partition)},
-                {"route": str(route), "position": int(position)},
-            ):
-                found.setdefault(RouteName(route), {}).setdefault(topic, {})[partition] = position
-    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -19,9 +19,15 @@ from broker.errors import BrokerError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.plan.topics import written_by_topic
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
-from mirrormaker.reconcile.cluster_visit import ClusterVisit, KeptPositions
+from mirrormaker.reconcile.cluster_visit import ClusterVisit
 from mirrormaker.reconcile.grounds import with_grounds
-from mirrormaker.topology.model import ClusterName, ClusterSpec, Delivery, Topology
+from mirrormaker.reconcile.kept_positions import (
+    KeptPosition,
+    KeptPositions,
+    current_positions,
+    moved_topics,
+)
+from mirrormaker.topology.model import ClusterName, ClusterSpec, Delivery, RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
 OBSERVE_TIMEOUT_MS = 60_000
@@ -38,7 +44,7 @@ async def observe(topology: Topology, clock: Clock) -> World:
         for route in topology.routes
         if route.enabled and route.delivery is Delivery.EXACTLY_ONCE
     }
-    kept: KeptPositions = {}
+    kept: dict[RouteName, Iterable[KeptPosition]] = {}
     async with AsyncExitStack() as stack:
 
         async def begin(spec: ClusterSpec) -> ClusterVisit | UnreachableCluster:
@@ -53,9 +59,8 @@ async def observe(topology: Topology, clock: Clock) -> World:
             try:
                 async with asyncio.timeout(OBSERVE_TIMEOUT_MS / 1000):
                     if visit.spec.name in exact.values():
-                        for route, positions in (await visit.kept_positions()).items():
-                            if exact.get(route) == visit.spec.name:
-                                kept[route] = positions
+                        here = await visit.kept_positions()
+                        kept.update({name: here[name] for name in here if exact.get(name) == visit.spec.name})
                     return await visit.finish(topology, wanted[visit.spec.name])
             except (BrokerError, TimeoutError) as error:
                 return _unreachable(visit.spec, error)
@@ -65,29 +70,30 @@ async def observe(topology: Topology, clock: Clock) -> World:
         wanted = _wanted_topics(topology, visits)
         finished = await asyncio.gather(*map(finish, visits.values()))
         failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
-        found = {each.name: with_kept_positions(each, kept) for each in (*failed, *finished)}
+        found = {each.name: with_kept_positions(each, topology.routes, kept) for each in (*failed, *finished)}
         seen = World(clusters={spec.name: found[spec.name] for spec in specs})
         return await with_grounds(topology, seen, {name: visit.cluster for name, visit in visits.items()})
 
 
 def with_kept_positions(
-    cluster: ObservedCluster | UnreachableCluster, kept: KeptPositions
+    cluster: ObservedCluster | UnreachableCluster, routes: Iterable[RouteSpec], kept: KeptPositions
 ) -> ObservedCluster | UnreachableCluster:
     """Positions that destinations keep count before those that the source's group has; these count where
     there are none, as of partitions that nothing has come to since their route became exactly-once.
     """
     if isinstance(cluster, UnreachableCluster):
         return cluster
-    return replace(
-        cluster,
-        positions={
-            route: {
-                topic: {**there.get(topic, {}), **kept.get(route, {}).get(topic, {})}
-                for topic in there.keys() | kept.get(route, {}).keys()
-            }
-            for route, there in cluster.positions.items()
-        },
-    )
+    positions, moved = dict(cluster.positions), dict[RouteName, Collection[str]]()
+    for route in routes:
+        if route.name not in positions or route.name not in kept:
+            continue
+        naming, known = compile_naming(route.source, route.topics), tuple(kept[route.name])
+        there, here = positions[route.name], current_positions(known, cluster, naming)
+        positions[route.name] = {
+            topic: {**there.get(topic, {}), **here.get(topic, {})} for topic in there.keys() | here.keys()
+        }
+        moved[route.name] = moved_topics(known, cluster.cluster_id, naming)
+    return replace(cluster, positions=positions, moved=moved)
 
 
 def _wanted_topics(

@@ -265,6 +265,25 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_r
     assert plan(file)[0] == 0
 
 
+def test_an_exactly_once_route_whose_copies_are_to_go_elsewhere_asks_about_the_topic_there(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    for cluster, topic in ((source, "flights"), (destination, "other.flights")):
+        create(cluster, topic, 1)
+        produce(cluster, topic, range(10), 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    exact = {"name": "exact", "delivery": "exactly_once"}
+    running = mirror.of_file(write(tmp_path, ends, exact))
+    running.start()
+    running.wait_copied()
+    file = write(tmp_path, ends, {**exact, "topics": {"include": ["flights"], "name": "other.{topic}"}})
+    told = running.wait_for(lambda told: bool(told["obstacles"]), "refused")
+    assert told["obstacles"]["flights"].startswith("'other.flights' holds records already")
+    assert running.stop() == 0
+    assert [step["name"] for step in plan(file)[1]["steps"]] == ["other.flights"]
+
+
 def _decisions(destination: EmbeddedCluster) -> Mapping[str, object]:
     """What is noted at the destination of topics taken over."""
     spec = ClusterSpec(name=ClusterName("aggregate"), bootstrap=destination.bootstrap)

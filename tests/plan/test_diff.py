@@ -390,6 +390,14 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_only(
     assert bool(made.dangers) == bool(expected)
 
 
+def test_positions_of_copies_that_went_to_another_topic_are_no_ground_to_append() -> None:
+    name = RouteName("jfk-to-aggregate")
+    source = cluster(JFK, topic("flights"), positions={name: {"flights": {0: 7}}})
+    there = cluster(AGGREGATE, topic("jfk.flights", traffic=traffic()))
+    moved = replace(source, moved={name: {"flights"}})
+    assert list(plan(topology(route()), world(moved, there)).steps) == [ADOPTION]
+
+
 @pytest.mark.parametrize(
     ("grounds", "expected"),
     [
