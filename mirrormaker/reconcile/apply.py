@@ -59,7 +59,7 @@ async def _at_cluster(
         async with open_cluster(topology.clusters[name]) as cluster:
             for result in await take_topic_steps(Admin(cluster), about_topics):
                 done.append(result.step)
-                yield StepResult(step=result.step, error=result.error)
+                yield StepResult(step=result.step, error=result.shortfall)
             for rules in about_rules:
                 done.append(rules)
                 yield StepResult(step=rules, error=await _add_rules(cluster, rules))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
 from broker.client.admin import Admin
-from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
+from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
 from mirrormaker.reconcile.drift import Drift, News, split_steps, tell_news
 from mirrormaker.reconcile.topic_steps import StepResult, take_topic_steps
 from mirrormaker.topology.model import RepairKind, SyncSpec
@@ -59,6 +59,7 @@ class Repairer:
             self._tell(result)
             if result.error is not None:
                 left.append(Drift(step=result.step, reason=result.error))
+            left += _refused_settings(result)
         if not saw_settings:
             left += [one for one in self.drift if one.kind is RepairKind.CONFIG and one not in left]
         tell_news(self._news, self.drift, left)
@@ -77,3 +78,19 @@ class Repairer:
             self._log.info(event, topic=step.name, **details)
         elif result.error is not None:
             self._log.warning("topic_step_failed", step=event, topic=step.name, error=result.error, **details)
+        for setting, answer in result.refused.items():
+            self._log.warning("topic_setting_refused", topic=step.name, setting=setting, error=answer)
+
+
+def _refused_settings(result: StepResult[TopicStep]) -> Iterator[Drift]:
+    """What a step left undone, setting by setting."""
+    match result.step:
+        case ChangeSettings() as step:
+            changes = step.changes
+        case CreateTopic() as step:
+            changes = {name: SettingChange(old=None, new=value) for name, value in step.config.items()}
+        case AddPartitions():
+            return
+    for setting, answer in result.refused.items():
+        left = ChangeSettings(cluster=step.cluster, name=step.name, changes={setting: changes[setting]})
+        yield Drift(step=left, reason=f"{setting}: {answer}")

@@ -131,6 +131,28 @@ def test_a_plan_is_shown_saved_applied_once_and_then_empty(
     assert setting(destination, "jfk.flights", "retention.ms") == WEEK
 
 
+def test_a_topic_is_copied_though_its_cluster_does_not_take_one_of_its_settings(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1, **{"retention.ms": DAY})
+    produce(source, "flights", range(10), 1)
+    declared = {"jfk.flights": {"config": {"no.such": "1"}}}
+    ends = {"jfk": reached(source), "aggregate": reached(destination, topics=declared)}
+    file = write(tmp_path, ends, {})
+    running = mirror.of_file(file)
+    running.start()
+    running.wait_copied()
+    told = running.wait_for(lambda told: bool(told["drift"]), "what was refused")
+    assert [(each["kind"], each["topic"]) for each in told["drift"]] == [("config", "jfk.flights")]
+    assert "no.such: INVALID_CONFIG: " in told["drift"][0]["line"]
+    assert setting(destination, "jfk.flights", "retention.ms") == DAY
+    assert running.stop() == 0
+    done = mirrormaker("apply", str(file))
+    assert done.returncode == 1
+    assert "1 setting: no.such: " in done.stdout
+
+
 def test_a_copy_that_the_file_asks_for_is_made_like_its_source(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path, mirror: MirrorFactory
 ) -> None:
