@@ -36,11 +36,17 @@ SLACK_OFFSETS = 10_000
 """What is left out on the way may lie between records of a stretch: so many offsets more are looked at."""
 
 
+Lane = tuple[TopicPartition, TopicPartition]
+"""Source and destination."""
+
+
 class GapAudit:
     """Of one route."""
 
-    def __init__(self, view: RouteView, looked_to: Mapping[TopicPartition, int]) -> None:
-        """`looked_to`: offsets of the destination before which such records have been told already."""
+    def __init__(self, view: RouteView, looked_to: Mapping[Lane, int]) -> None:
+        """`looked_to`: offsets of the destination before which such records have been told already, by lane:
+        each judges what stands behind its own records.
+        """
         self.bytes = 0
         """Read of both sides."""
         self.looked_to = dict(looked_to)
@@ -75,7 +81,7 @@ class GapAudit:
         for gap in (part for whole in index.gaps(within) for part in outside(made, whole)):
             if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
                 yield gap
-        self.looked_to[to] = max(*within, self.looked_to.get(to, 0))
+        self.looked_to[source, to] = max(*within, self.looked_to.get((source, to), 0))
 
     def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
         """Where what is judged is at the destination. What a route at work has just written is not in the
@@ -90,7 +96,7 @@ class GapAudit:
         first = min(firsts, default=behind)
         if view.begun_at(source, passes) < min(each.source.first for each in passes):
             first = view.to_starts[to]
-        first = max(self.looked_to.get(to, first), view.to_starts[to])
+        first = max(self.looked_to.get((source, to), first), view.to_starts[to])
         if window.next >= max(each.source.next for each in passes):
             is_at_end = view.ends[source] <= window.next
             return Range(first, view.to_ends[to] if is_at_end else behind)

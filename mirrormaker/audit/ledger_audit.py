@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from broker.errors import CorruptRecordsError
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
-from mirrormaker.audit.gap_audit import GapAudit
+from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.lost_places import lost_places
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
@@ -26,9 +26,9 @@ from mirrormaker.topology.model import Delivery
 class LedgerAudit:
     """Of one route."""
 
-    def __init__(self, view: RouteView, looked_to: Mapping[TopicPartition, int] | None = None) -> None:
+    def __init__(self, view: RouteView, looked_to: Mapping[Lane, int] | None = None) -> None:
         """`looked_to`: offsets of the destination before which records that no page knows of have been told
-        already.
+        already, by lane.
         """
         self._view = view
         self._gaps = GapAudit(view, looked_to or {})
@@ -39,7 +39,7 @@ class LedgerAudit:
         return self._gaps.bytes
 
     @property
-    def looked_to(self) -> Mapping[TopicPartition, int]:
+    def looked_to(self) -> Mapping[Lane, int]:
         """`looked_to` as it is now."""
         return self._gaps.looked_to
 

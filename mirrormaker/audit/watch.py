@@ -15,6 +15,7 @@ from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Outcome
+from mirrormaker.audit.gap_audit import Lane
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, view_route
@@ -54,8 +55,8 @@ class AuditWatch:
         """The partitions that the last audit was of: what became of others is told by who has them."""
         self._judged: dict[TopicPartition, int] = {}
         """Source offsets before these have been judged."""
-        self._looked_to: Mapping[TopicPartition, int] = {}
-        """The same of destination offsets that no page knows of."""
+        self._looked_to: Mapping[Lane, int] = {}
+        """The same of destination offsets that no page knows of, by lane."""
         self._ends: Mapping[TopicPartition, int] = {}
         """Where partitions of the destination ended the last time."""
         self._log = logger("audit").bind(route=route().name)

@@ -1,0 +1,106 @@
+"""Records that no page of the ledger knows of, behind those of several lanes that lead to one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from broker.types import TopicPartition
+from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.entries import Repeaters
+from mirrormaker.audit.findings import Findings
+from mirrormaker.audit.gap_audit import GapAudit
+from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.route_view import RouteView
+from mirrormaker.flow.ways import LaneMap
+from mirrormaker.ledger.page import Page
+from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, TopicSelection
+
+ONE, OTHER, TO = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("jfk.flights", 0)
+
+
+def lane(*runs: tuple[int, int, int]) -> list[Pass]:
+    """Pages of one run each: source offset, place, records."""
+    pages: list[Page] = []
+    for source, to, length in runs:
+        page = Page(source)
+        page.add_run(source, to, length)
+        page.cover(source + length)
+        pages.append(page)
+    return passes_of(pages)
+
+
+def exactly_once_view(known: Mapping[TopicPartition, list[Pass]], end: int) -> RouteView:
+    """Of lanes that all lead to one partition, which ends there."""
+    lane_map = LaneMap(
+        destinations=(TO,),
+        is_merged=True,
+        targets={TO.topic: range(1)},
+        parked_lane=None,
+        skipped_lane=None,
+    )
+    reached = {source: max(each.source.next for each in passes) for source, passes in known.items()}
+    return RouteView(
+        route=RouteSpec(
+            name=RouteName("a"),
+            source=ClusterName("jfk"),
+            destination=ClusterName("aggregate"),
+            topics=TopicSelection(include=("flights",)),
+            delivery=Delivery.EXACTLY_ONCE,
+        ),
+        source=cast("Any", None),
+        destination=cast("Any", None),
+        partitions=tuple(known),
+        lanes=dict.fromkeys(known, lane_map),
+        windows={source: Range(0, each) for source, each in reached.items()},
+        source_starts=dict.fromkeys(known, 0),
+        ends=reached,
+        positions=reached,
+        to_windows={TO: Range(0, end)},
+        to_starts={TO: 0},
+        to_ends={TO: end},
+        to_reached={TO: end},
+        passes={(source, TO): passes for source, passes in known.items()},
+        indexes={TO: DestinationIndex(each for passes in known.values() for each in passes)},
+        repeaters=Repeaters(is_route_one=False),
+    )
+
+
+def look(
+    monkeypatch: pytest.MonkeyPatch, view: RouteView, strange: Sequence[int], looked_to: Any = None
+) -> list[tuple[TopicPartition, int | None, int]]:
+    """What is unexplained, where strangers stand at these places: source, place and count."""
+
+    async def read(_: object, gap: Range, __: object) -> list[Item]:
+        return [Item(each, each, each, 0) for each in strange if gap.first <= each < gap.next]
+
+    async def all_lanes() -> list[Findings]:
+        gaps = GapAudit(view, looked_to or {})
+        monkeypatch.setattr(gaps, "_read_there", read)
+        found = [Findings() for _ in view.partitions]
+        for source, findings in zip(view.partitions, found, strict=True):
+            await gaps.lane(source, TO, view.passes[source, TO], findings)
+        return found
+
+    return [
+        (each.source, each.destination_offset, each.count)
+        for findings in asyncio.run(all_lanes())
+        for each in findings.differences
+    ]
+
+
+def test_every_lane_to_a_partition_is_looked_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = exactly_once_view({ONE: lane((0, 0, 2), (2, 6, 2)), OTHER: lane((0, 4, 2), (2, 10, 2))}, 14)
+    assert look(monkeypatch, view, [2, 3, 8, 9, 12, 13]) == [(ONE, 2, 2), (ONE, 8, 2), (OTHER, 12, 2)]
+    swapped = exactly_once_view({ONE: lane((0, 4, 2), (2, 10, 2)), OTHER: lane((0, 0, 2), (2, 6, 2))}, 14)
+    assert look(monkeypatch, swapped, [2, 3, 8, 9, 12, 13]) == [(ONE, 12, 2), (OTHER, 2, 2), (OTHER, 8, 2)]
+
+
+def test_what_was_told_of_a_lane_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = exactly_once_view({ONE: lane((0, 0, 2)), OTHER: lane((0, 4, 2))}, 8)
+    assert look(monkeypatch, view, [2, 3, 6, 7], {(ONE, TO): 8}) == [(OTHER, 6, 2)]
