@@ -89,7 +89,7 @@ class DeepAudit:
                     destination_start=view.to_starts[to],
                     written_meanwhile=Range(view.to_ends[to], view.to_reached[to]),
                     is_source_compacted=source.topic in view.compacted_sources,
-                    is_destination_compacted=to.topic in view.compacted_destinations,
+                    compacted_to=view.to_reached[to] if to.topic in view.compacted_destinations else 0,
                     repeated_to=stretch.repeated_to,
                     is_elsewhere=self._is_elsewhere(expectation, source, number),
                 ),

@@ -48,7 +48,8 @@ class DestinationIndex:
     def gaps(self, within: Range) -> Iterator[Range]:
         """Offsets of which no lane knows."""
         at = within.first
-        for first, end, _ in self._owned[max(self._before(within.first), 0) :]:
+        for index in range(max(self._before(within.first), 0), len(self._owned)):
+            first, end, _ = self._owned[index]
             if first >= within.next:
                 break
             if first > at:

@@ -38,7 +38,10 @@ class LaneTerms:
     written_meanwhile: Range = NOTHING
     """Offsets there that are not read: records came to stand there while the audit began."""
     is_source_compacted: bool = False
-    is_destination_compacted: bool = False
+    compacted_to: int = 0
+    """Offsets of a compacted destination before this may have been compacted away: its end, which compaction
+    never lowers. 0: it is not compacted.
+    """
     repeated_to: int = 0
     """Source offsets before this have been judged already: a pass before had them."""
     is_elsewhere: Callable[[int], bool] = lambda _: False
@@ -217,7 +220,7 @@ class LaneComparison:
         terms = self._terms
         if terms.written_meanwhile.first <= place < terms.written_meanwhile.next:
             self._findings.outcomes[Outcome.PENDING] += 1
-        elif place < self._destination_start or terms.is_destination_compacted:
+        elif place < max(self._destination_start, terms.compacted_to):
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
             self._tell_tally(item, None)
         else:
@@ -346,10 +349,22 @@ class LaneComparison:
                 self._findings.equal += 1
             else:
                 self._findings.outcomes[Outcome.LOST] += 1
-        elif terms.is_destination_compacted or (isinstance(place, int) and place < self._destination_start):
+        elif self._may_be_gone(item, place):
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
         else:
             self._add(DifferenceKind.MISSING, item.offset, place if isinstance(place, int) else None)
+
+    def _may_be_gone(self, item: Item, place: int | Whereabouts | None) -> bool:
+        """Whether the destination may have had a copy and deleted it. One that the ledger does not know of
+        may have stood between the known ones around it, where nobody else's are.
+        """
+        compacted_to = self._terms.compacted_to
+        if isinstance(place, int):
+            return place < max(self._destination_start, compacted_to)
+        if place is not Whereabouts.UNRECORDED or self._known is None:
+            return compacted_to > 0 and place is not Whereabouts.NOWHERE
+        around = self._known.places_around(item.offset).within(Range(0, compacted_to))
+        return next(self._index.gaps(around), None) is not None
 
     def _name_extra(self, item: Item) -> None:
         if self._known is None and self._index.first is not None:

@@ -18,6 +18,8 @@ from mirrormaker.audit.page_sums import PageSum
 from mirrormaker.audit.ranges import Range, joined, outside
 from mirrormaker.ledger.page import NOWHERE_KNOWN, Page, PageRun
 
+OFFSET_MAX = (1 << 63) - 1
+
 
 class Whereabouts(Enum):
     """What is known of a source offset that has no known place."""
@@ -85,6 +87,12 @@ class Pass:
         if index and offset < self._sources[index - 1] + self._known[index - 1].length:
             return self._tos[index - 1] + offset - self._sources[index - 1]
         return self._tos[index] if index < len(self._tos) else None
+
+    def places_around(self, offset: int) -> Range:
+        """Destination offsets between the records around a source offset that has no known place."""
+        index = bisect_right(self._sources, offset)
+        first = self._tos[index - 1] + self._known[index - 1].length if index else 0
+        return Range(first, self._tos[index] if index < len(self._tos) else OFFSET_MAX)
 
     def source_of(self, to: int) -> int | None:
         """Of which source offset the record there is; None: of none in this pass."""

@@ -272,8 +272,44 @@ def test_what_either_side_has_deleted_cannot_be_judged() -> None:
     assert (told(trimmed), trimmed.outcomes[Outcome.GONE_AT_DESTINATION], trimmed.equal) == ([], 3, 3)
     gone = compare(items(range(2, 6), 2), items(range(6)), known)
     assert (told(gone), gone.outcomes[Outcome.GONE_AT_SOURCE], gone.equal) == ([], 2, 4)
-    compacted = compare(items(range(6)), items([5], 5), known, is_destination_compacted=True)
+    compacted = compare(items(range(6)), items([5], 5), known, compacted_to=6)
     assert (told(compacted), compacted.outcomes[Outcome.GONE_AT_DESTINATION]) == ([], 5)
+
+
+def test_compaction_explains_nothing_at_the_end_of_the_destination_or_beyond() -> None:
+    (known,) = passes_of([page(0, 0, 6)])
+    findings = compare(items(range(6)), items([1], 1), known, compacted_to=3)
+    assert (told(findings), findings.outcomes) == ([("missing", 3, 3)], {Outcome.GONE_AT_DESTINATION: 2})
+    assert findings.differences[0].count == 3
+    anew = compare(items(range(6)), [], known)
+    assert told(anew) == [("missing", 0, 0)], "it is empty"
+
+
+def test_compaction_does_not_explain_what_was_never_copied() -> None:
+    (known,) = passes_of([page(0, 0, 2, end=3), page(3, 2, 2)])
+    findings = compare(items(range(5)), items([4], 3), known, compacted_to=4)
+    assert told(findings) == [("missing", 2, None)], "no copy was made"
+    assert findings.outcomes == {Outcome.GONE_AT_DESTINATION: 3}
+
+
+@pytest.mark.parametrize(
+    ("second", "end", "is_missing"),
+    [
+        (page(3, 2, 2), 4, True),
+        (page(3, 3, 2), 5, False),
+        (page(3, 4, 2), 6, True),
+    ],
+)
+def test_what_the_ledger_lacks_may_have_been_compacted_only_where_it_may_have_stood(
+    second: Page, end: int, is_missing: bool
+) -> None:
+    """Nothing, an offset that nobody has, and two records of another lane stand where it belongs."""
+    (known,) = passes_of([page(0, 0, 2), second])
+    (other,) = passes_of([page(70, 2, 2)])
+    others = [other] if end == 6 else []
+    findings = compare(items(range(5)), items([4], end - 1), known, others=others, compacted_to=end)
+    assert told(findings) == ([("missing", 2, None)] if is_missing else [])
+    assert findings.outcomes[Outcome.GONE_AT_DESTINATION] == (3 if is_missing else 4)
 
 
 def test_records_of_others_are_nobodys_business_where_others_may_write() -> None:
