@@ -54,20 +54,31 @@ NO_SKIPS = Skips(None, None)
 class _Side:
     """Items that wait, and where each content is among them."""
 
-    __slots__ = ("_at", "_places", "ended", "items")
+    __slots__ = ("_at", "_is_sparse", "_places", "_since", "ended", "items")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_sparse: bool) -> None:
+        self._is_sparse = is_sparse
         self.items: deque[Item] = deque()
         self.ended = False
         self._at = 0
         self._places: defaultdict[int, deque[int]] = defaultdict(deque)
+        self._since: deque[int] = deque()
+        """How many the other side had taken when each came."""
 
-    def push(self, item: Item) -> None:
+    @property
+    def taken(self) -> int:
+        """Items that came."""
+        return self._at + len(self.items)
+
+    def push(self, item: Item, taken: int) -> None:
+        """`taken`: of the other side."""
+        self._since.append(taken)
         self._places[item.content].append(self._at + len(self.items))
         self.items.append(item)
 
     def pop(self) -> Item:
         item = self.items.popleft()
+        self._since.popleft()
         places = self._places[item.content]
         places.popleft()
         if not places:
@@ -84,18 +95,41 @@ class _Side:
     def is_full(self) -> bool:
         return self.ended or len(self.items) >= WINDOW
 
+    @property
+    def is_over(self) -> bool:
+        return self._is_sparse and len(self.items) > WINDOW
+
+    def has_waited_for(self, other: _Side) -> bool:
+        """Whether the first was here when the other side had taken `WINDOW` less than now."""
+        return other.taken - self._since[0] > WINDOW
+
 
 class Alignment:
     """See the module."""
 
-    def __init__(self, on_equal: Callable[[Item], None], skips: Skips = NO_SKIPS) -> None:
-        """`on_equal`: told of each record that both have."""
+    def __init__(
+        self, on_equal: Callable[[Item], None], skips: Skips = NO_SKIPS, *, is_sparse: bool = False
+    ) -> None:
+        """`on_equal`: told of each record that both have. `is_sparse`: what comes is picked out of two runs,
+        so that of one side there may never be any: the other parts with what it holds beyond `WINDOW`.
+        """
         self._on_equal = on_equal
         self.pairs: list[Pair] = []
         """What stands apart, in its order."""
-        self._source = _Side()
-        self._destination = _Side()
+        self._source = _Side(is_sparse=is_sparse)
+        self._destination = _Side(is_sparse=is_sparse)
         self._skips = skips
+        self._is_sparse = is_sparse
+
+    @property
+    def held(self) -> int:
+        """How many records wait, or stand apart."""
+        return len(self._source.items) + len(self._destination.items) + len(self.pairs)
+
+    @property
+    def is_source_full(self) -> bool:
+        """Whether it takes no more of the source without more of the destination."""
+        return self._source.is_full
 
     @property
     def is_empty(self) -> bool:
@@ -114,13 +148,13 @@ class Alignment:
     def take_source(self, items: Iterable[Item]) -> None:
         """More of the source."""
         for item in items:
-            self._source.push(item)
+            self._source.push(item, self._destination.taken)
         self._go_on()
 
     def take_destination(self, items: Iterable[Item]) -> None:
         """More of the destination."""
         for item in items:
-            self._destination.push(item)
+            self._destination.push(item, self._source.taken)
         self._go_on()
 
     def end_source(self) -> None:
@@ -140,16 +174,27 @@ class Alignment:
                 self._on_equal(source.pop())
                 destination.pop()
                 self._skips = NO_SKIPS
-            elif not source.is_full or not destination.is_full:
-                return
-            else:
+            elif source.is_full and destination.is_full:
                 self._part()
-        if source.ended:
-            while destination.items and not source.items:
-                self._lone_destination()
-        if destination.ended:
-            while source.items and not destination.items:
-                self._lone_source()
+            elif source.is_over or destination.is_over:
+                self._part_late()
+            else:
+                return
+        while destination.items and not source.items and (source.ended or destination.is_over):
+            self._lone_destination()
+        while source.items and not destination.items and (destination.ended or source.is_over):
+            self._lone_source()
+
+    def _part_late(self) -> None:
+        """One side holds too much: let its first go, or both, where the other's has waited as long."""
+        source, destination = self._source, self._destination
+        over, other = (destination, source) if destination.is_over else (source, destination)
+        if other.has_waited_for(over):
+            self._part()
+        elif over is destination:
+            self._lone_destination()
+        else:
+            self._lone_source()
 
     def _part(self) -> None:
         """The first two differ: let one go, or both."""
@@ -168,7 +213,7 @@ class Alignment:
         first, other = self._source.items[0], self._destination.items[0]
         if skips_source is not None and (skips_destination is None or first.timestamp <= other.timestamp):
             self._lone_source()
-        elif skips_destination is not None:
+        elif skips_destination is not None or self._may_come(first, other):
             self._lone_destination()
         elif first.outcome is not None:
             self._lone_source()
@@ -176,6 +221,13 @@ class Alignment:
             self._lone_destination()
         else:
             self.pairs.append(Pair(self._source.pop(), self._destination.pop()))
+
+    def _may_come(self, first: Item, other: Item) -> bool:
+        """Whether the last of the source may wait, as nothing comes behind it and more of the destination
+        does, and is not altered into the other.
+        """
+        is_last = self._source.ended and not self._destination.ended
+        return is_last and not self._is_sparse and first.timestamp != other.timestamp
 
     def _lone_source(self) -> None:
         item = self._source.pop()

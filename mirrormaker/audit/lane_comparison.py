@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.types import TopicPartition
-from mirrormaker.audit.alignment import NO_SKIPS, Alignment, Item, Skips
+from mirrormaker.audit.alignment import NO_SKIPS, WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass, Whereabouts
@@ -22,6 +22,9 @@ from mirrormaker.topology.model import Delivery
 
 PAIRS_MAX = 20_000
 """What stands apart, or is a stranger, is named at the latest when it is about so much."""
+
+PAIRS_KEPT = 2 * WINDOW
+"""The last of what stands apart, which is named with what comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +94,13 @@ class LaneComparison:
         self._there: deque[Item] = deque()
         self._has_all = False
         """The destination has nothing more."""
+        self._has_all_expected = False
+        """The source has nothing more."""
         self._tally = tally
         self._destination_start = terms.destination_start
         self._beside: Counter[int] = Counter()
         """Contents that no lane is known to have brought, and that another is to judge."""
-        self._alignment = Alignment(self._count_equal, skips)
+        self._alignment = Alignment(self._count_equal, skips, is_sparse=known is not None)
 
     # ---- what comes in
 
@@ -103,6 +108,13 @@ class LaneComparison:
     def is_in_step(self) -> bool:
         """Whether nothing waits: what comes next on either side belongs together."""
         return not self._expected and not self._there and self._alignment.is_empty
+
+    @property
+    def held(self) -> int:
+        """Records that are in memory: of either side no more than `WINDOW` and what is taken at once, beside
+        `PAIRS_MAX` of those that stand apart and as many strangers.
+        """
+        return len(self._expected) + len(self._there) + self._alignment.held + len(self.strangers)
 
     @property
     def has_many_strangers(self) -> bool:
@@ -114,7 +126,7 @@ class LaneComparison:
         """Whether it gets no further without more of the destination."""
         if self._has_all:
             return False
-        return bool(self._expected) or self._alignment.wants_destination
+        return self._alignment.wants_destination if self._known is None else bool(self._expected)
 
     def take_equal(self, first: int, count: int) -> None:
         """So many records from a source offset on are at the destination as they should be."""
@@ -151,20 +163,27 @@ class LaneComparison:
         self._there.extend(items)
         self._go_on(self._known)
 
-    def end(self, *, destination_start: int = 0) -> None:
-        """There is nothing more on either side: name what stands apart. `destination_start`: before which the
-        destination has deleted records meanwhile.
-        """
+    def heed_start(self, destination_start: int) -> None:
+        """The destination has deleted what stood before that, be it meanwhile."""
         self._destination_start = max(self._destination_start, destination_start)
-        self._has_all = True
+
+    def end(self) -> None:
+        """There is nothing more on either side: name what stands apart."""
+        self._has_all = self._has_all_expected = True
         if self._known is not None:
             self._go_on(self._known)
-            while self._there:
-                self._stray(self._known, self._there.popleft())
         self._alignment.end_destination()
         self._alignment.end_source()
         self._heed_alignment()
-        self._settle()
+        self._settle(len(self._alignment.pairs))
+
+    def end_source(self) -> None:
+        """The source has nothing more."""
+        self._has_all_expected = True
+        if self._known is not None:
+            self._go_on(self._known)
+        self._alignment.end_source()
+        self._heed_alignment()
 
     def end_destination(self) -> None:
         """The destination has nothing more."""
@@ -183,6 +202,12 @@ class LaneComparison:
             item = expected[0]
             place = known.place_of(item.offset)
             if isinstance(place, Whereabouts):
+                if self._alignment.is_source_full and not self._has_all:
+                    if not there:
+                        return
+                    if _is_before(known, there[0], item):
+                        self._stray(known, there.popleft())
+                        continue
                 expected.popleft()
                 self._take_unplaced(item, place)
             elif not there:
@@ -197,6 +222,8 @@ class LaneComparison:
                 self._absent(item, place)
             else:
                 self._compare(expected.popleft(), there.popleft())
+        while there and self._has_all_expected:
+            self._stray(known, there.popleft())
 
     def _compare(self, item: Item, there: Item) -> None:
         if item.content == there.content:
@@ -282,10 +309,11 @@ class LaneComparison:
 
     def _heed_alignment(self) -> None:
         if len(self._alignment.pairs) > PAIRS_MAX:
-            self._settle()
+            self._settle(len(self._alignment.pairs) - PAIRS_KEPT)
 
-    def _settle(self) -> None:
-        pairs, self._alignment.pairs = self._alignment.pairs, []
+    def _settle(self, count: int) -> None:
+        """Name so many of the first; what belongs together is not far apart."""
+        pairs, self._alignment.pairs = self._alignment.pairs[:count], self._alignment.pairs[count:]
         for pair in pairs:
             self._tell_tally(_due(pair.source), pair.destination)
         lacking = [self._counted(pair.source) for pair in pairs]
@@ -427,6 +455,12 @@ class LaneComparison:
                 destination_offset=to,
             )
         )
+
+
+def _is_before(known: Pass, there: Item, item: Item) -> bool:
+    """Whether what is there is a copy of no record from this one on, as far as is known."""
+    source = known.source_of(there.offset)
+    return source is None or source < item.offset
 
 
 def _due(item: Item | None) -> Item | None:

@@ -51,15 +51,20 @@ class StretchReading:
                 self._comparison.take_source(self._expectation.items(entry, self._stretch.source))
                 while self._comparison.wants_destination:
                     beside = await there.next()
+                    self._comparison.heed_start(other.log_start)
                     if beside is None:
                         self._comparison.end_destination()
                         break
                     self._take_there(beside)
+                    await self._name_many()
                 await self._name_many()
+            self._comparison.end_source()
             while (beside := await there.next()) is not None:
+                self._comparison.heed_start(other.log_start)
                 self._take_there(beside)
                 await self._name_many()
-        self._comparison.end(destination_start=other.log_start)
+        self._comparison.heed_start(other.log_start)
+        self._comparison.end()
         await self._name_strangers()
 
     async def _name_many(self) -> None:
