@@ -21,13 +21,19 @@ from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.log_reader import FETCH_BYTES, LogReader
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView, committed_only
 from mirrormaker.topology.model import Delivery
 
 GAPS_READ_MAX = 1_000
 """Stretches of a partition, at most, that are read for records that no page knows of."""
+MARKERS_READ_MAX = 50
+"""Of a partition, of those of one offset in a route of transactions, where a marker may stand: the others are
+taken for markers.
+"""
+MARKER_FETCH_BYTES = 4096
+"""Asked for at a place where a marker may stand: whatever stands there is answered whole."""
 BACK_OFFSETS = 200_000
 """A process that stood still while another took over repeats what lies so far back, at most."""
 GAP_RECORDS_MAX = 50_000
@@ -53,6 +59,8 @@ class GapAudit:
         """The same now."""
         self._view = view
         self._expectations = Expectations(view)
+        self._lane_there = ""
+        """Of the connections to the destination, by which all of a partition is read."""
 
     async def lane(
         self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
@@ -61,12 +69,22 @@ class GapAudit:
         though no page says so. Raises BrokerError, CorruptRecordsError.
         """
         found: list[int] = []
-        gaps = list(self._gaps(source, to, passes))
+        has_markers = self._view.route.delivery is Delivery.EXACTLY_ONCE
+        single: list[Range] = []
+        gaps: list[Range] = []
+        for gap in self._gaps(source, to, passes):
+            (single if has_markers and gap.length == 1 else gaps).append(gap)
         if not self._view.is_exclusive:  # whatever stands there, somebody may have written it
             findings.outcomes[Outcome.OTHERS] += total(gaps)
             return []
-        for gap in gaps[:GAPS_READ_MAX]:
-            found += await self._read_gap(source, to, gap, findings)
+        room = min(MARKERS_READ_MAX, GAPS_READ_MAX - len(gaps))
+        destination = self._view.destination
+        self._lane_there = destination.new_lane("audit")
+        try:
+            for gap in (*gaps[:GAPS_READ_MAX], *_spread(single, room)):
+                found += await self._read_gap(source, to, gap, findings)
+        finally:
+            await destination.release_lane(self._lane_there)
         findings.outcomes[Outcome.UNRECORDED] += sum(gap.length for gap in gaps[GAPS_READ_MAX:])
         return found
 
@@ -76,10 +94,9 @@ class GapAudit:
         view = self._view
         index = view.indexes.get(to, DestinationIndex(()))
         within = self._places(source, to, passes)
-        markers = 1 if view.route.delivery is Delivery.EXACTLY_ONCE else 0
         made = joined(part for each in passes for part in each.made)
         for gap in (part for whole in index.gaps(within) for part in outside(made, whole)):
-            if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
+            if any(index.is_neighbour(each, gap.first) for each in passes):
                 yield gap
         self.looked_to[source, to] = max(*within, self.looked_to.get((source, to), 0))
 
@@ -175,8 +192,14 @@ class GapAudit:
         view = self._view
         with_time = to.topic not in view.timed_destinations
         items: list[Item] = []
-        lane = view.destination.new_lane("audit")
-        reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
+        reader = LogReader(
+            view.destination,
+            to,
+            gap,
+            committed_only=True,
+            lane=self._lane_there,
+            fetch_bytes=MARKER_FETCH_BYTES if gap.length == 1 else FETCH_BYTES,
+        )
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
                 may_repeat = view.repeaters.may_have_written(entry)
@@ -186,7 +209,6 @@ class GapAudit:
                     findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)
                     break
         self.bytes += reader.bytes
-        await view.destination.release_lane(lane)
         return items
 
     async def _find(
@@ -260,6 +282,11 @@ class GapAudit:
 
 def _is_in(ranges: Sequence[Range], offset: int) -> bool:
     return any(each.first <= offset < each.next for each in ranges)
+
+
+def _spread(gaps: Sequence[Range], count: int) -> Sequence[Range]:
+    """So many of them at most, from the first to the last."""
+    return gaps[:: -(-len(gaps) // count)] if gaps and count > 0 else ()
 
 
 def _source_before(passes: Sequence[Pass], to: int) -> int | None:

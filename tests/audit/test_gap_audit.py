@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pytest
 
 from broker.types import TopicPartition
+from mirrormaker.audit import gap_audit
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
@@ -22,6 +23,16 @@ from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, TopicSelection
 
 ONE, OTHER, TO = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("jfk.flights", 0)
+
+
+class Nobody:
+    """A cluster that is not asked anything."""
+
+    def new_lane(self, purpose: str) -> str:
+        return purpose
+
+    async def release_lane(self, lane: str) -> None:
+        assert lane
 
 
 def lane(*runs: tuple[int, int, int]) -> list[Pass]:
@@ -54,7 +65,7 @@ def exactly_once_view(known: Mapping[TopicPartition, list[Pass]], end: int) -> R
             delivery=Delivery.EXACTLY_ONCE,
         ),
         source=cast("Any", None),
-        destination=cast("Any", None),
+        destination=cast("Any", Nobody()),
         partitions=tuple(known),
         lanes=dict.fromkeys(known, lane_map),
         windows={source: Range(0, each) for source, each in reached.items()},
@@ -72,11 +83,19 @@ def exactly_once_view(known: Mapping[TopicPartition, list[Pass]], end: int) -> R
 
 
 def look(
-    monkeypatch: pytest.MonkeyPatch, view: RouteView, strange: Sequence[int], looked_to: Any = None
+    monkeypatch: pytest.MonkeyPatch,
+    view: RouteView,
+    strange: Collection[int],
+    looked_to: Any = None,
+    places: list[int] | None = None,
 ) -> list[tuple[TopicPartition, int | None, int]]:
-    """What is unexplained, where strangers stand at these places: source, place and count."""
+    """What is unexplained, where strangers stand at these places: source, place and count. `places`: takes
+    where it was looked.
+    """
 
     async def read(_: object, gap: Range, __: object) -> list[Item]:
+        if places is not None:
+            places.append(gap.first)
         return [Item(each, each, each, 0) for each in strange if gap.first <= each < gap.next]
 
     async def all_lanes() -> list[Findings]:
@@ -104,3 +123,21 @@ def test_every_lane_to_a_partition_is_looked_behind(monkeypatch: pytest.MonkeyPa
 def test_what_was_told_of_a_lane_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     view = exactly_once_view({ONE: lane((0, 0, 2)), OTHER: lane((0, 4, 2))}, 8)
     assert look(monkeypatch, view, [2, 3, 6, 7], {(ONE, TO): 8}) == [(OTHER, 6, 2)]
+
+
+def test_a_record_that_stands_where_a_marker_may_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = exactly_once_view({ONE: lane((0, 0, 2), (2, 3, 2), (4, 6, 2))}, 9)
+    assert look(monkeypatch, view, [5]) == [(ONE, 5, 1)]
+
+
+@pytest.mark.parametrize(("count", "places"), [(6, 6), (9, 9), (10, 6), (100, 9)])
+def test_of_very_many_places_of_markers_some_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, count: int, places: int
+) -> None:
+    monkeypatch.setattr(gap_audit, "MARKERS_READ_MAX", 8)
+    known = lane(*((each, 2 * each, 1) for each in range(count)), (count, 2 * count + 1, 1))
+    view = exactly_once_view({ONE: known}, 2 * count + 2)
+    looked: list[int] = []
+    assert look(monkeypatch, view, [2 * count - 1], places=looked) == [(ONE, 2 * count - 1, 1)]
+    assert looked[0] == 2 * count - 1, "longer ones come first"
+    assert (len(looked), looked[1]) == (places, 1)
