@@ -149,6 +149,11 @@ class Findings:
         self.differing.update(other.differing)
         self.differences += other.differences[: DIFFERENCES_KEPT - len(self.differences)]
 
+    def drop_differences(self) -> None:
+        """Forget them, where they may be none."""
+        self.differing.clear()
+        self.differences.clear()
+
     def sort(self) -> None:
         """Put the differences in the order of the source."""
         self.differences.sort(key=_place)

@@ -80,6 +80,11 @@ class RouteView:
     """Topics that give records times of their own."""
     rewritten_destinations: frozenset[str] = frozenset()
     """Topics that may store batches in another codec than they are sent in."""
+    untold_sources: frozenset[str] = frozenset()
+    """Topics whose settings the source does not tell: they are taken for ones with times of their producers,
+    and without compaction.
+    """
+    untold_destinations: frozenset[str] = frozenset()
 
     @property
     def is_exclusive(self) -> bool:
@@ -103,6 +108,13 @@ class RouteView:
             for number, destination in self.data_lanes(source)
             if destination == to
         ]
+
+    def untold_topics(self, source: TopicPartition) -> set[str]:
+        """Topics that a partition is judged by, and whose settings are not told, each with its cluster."""
+        route = self.route
+        told = {f"{route.source} {source.topic}"} if source.topic in self.untold_sources else set[str]()
+        there = {to.topic for _, to in self.data_lanes(source)} & self.untold_destinations
+        return told | {f"{route.destination} {topic}" for topic in there}
 
     def why_unplaced(self, source: TopicPartition) -> str | None:
         """Why nothing can be told of a partition without the ledger of it; None: reading both sides tells."""
@@ -172,7 +184,8 @@ async def view_route(
     to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
-    here, kept = await _settings(source, wanted), await _settings(destination, {to.topic for to in existing})
+    topics_there = {to.topic for to in existing}
+    here, kept = await _settings(source, wanted), await _settings(destination, topics_there)
     is_exact = route.delivery is Delivery.EXACTLY_ONCE
     returned = (
         await read_returned(source, destination, lanes, has_markers=is_exact) if route.provenance else {}
@@ -202,7 +215,9 @@ async def view_route(
         compacted_sources=_topics_with(here, _POLICY, "compact"),
         compacted_destinations=_topics_with(kept, _POLICY, "compact"),
         timed_destinations=_topics_with(kept, _TIMES, "LogAppendTime"),
-        rewritten_destinations=frozenset(kept) - _topics_with(kept, _CODEC, _AS_SENT),
+        rewritten_destinations=frozenset(topics_there) - _topics_with(kept, _CODEC, _AS_SENT),
+        untold_sources=frozenset(wanted) - here.keys(),
+        untold_destinations=frozenset(topics_there) - kept.keys(),
     )
 
 
