@@ -32,6 +32,11 @@ class RunningFindings:
         known.merge(replace(findings, outcomes=outcomes))
         del known.differences[DIFFERENCES_SHOWN:]
 
+    def forget(self, source: TopicPartition) -> None:
+        """It was made anew: what was found is of a log that is gone."""
+        self._found.pop(source, None)
+        self._standing.pop(source, None)
+
     def total(self, owned: Collection[TopicPartition]) -> Findings:
         """Of these partitions together."""
         total = Findings()

@@ -13,7 +13,7 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
-from broker.types import TopicPartition
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Outcome
 from mirrormaker.audit.gap_audit import Lane
 from mirrormaker.audit.ledger_audit import LedgerAudit
@@ -59,6 +59,9 @@ class AuditWatch:
         """The same of destination offsets that no page knows of, by lane."""
         self._ends: Mapping[TopicPartition, int] = {}
         """Where partitions of the destination ended the last time."""
+        self._ids_here: dict[str, TopicId] = {}
+        self._ids_there: dict[str, TopicId] = {}
+        """Of topics of the source, and of the destination, as they were the last time."""
         self._log = logger("audit").bind(route=route().name)
 
     async def run(self) -> None:
@@ -87,6 +90,7 @@ class AuditWatch:
             {each.topic for each in owned},
             ledger=self._ledger.view,
         )
+        self._heed_recreated(view)
         windows = {each: self._window(view, each) for each in view.partitions if each in owned}
         judged = LedgerAudit(
             replace(view, windows={**view.windows, **windows}, to_ends=self._written_ends(view)),
@@ -99,11 +103,36 @@ class AuditWatch:
             self._found.take(each, found.findings)
             for difference in found.findings.differences[:DIFFERENCES_SHOWN]:
                 self._note(difference)
-            self._judged[each] = window.next
-        self._looked_to, self._audited, self._ends = judged.looked_to, frozenset(windows), view.to_ends
+            self._judged[each], self._looked_to = window.next, dict(judged.looked_to)
+        self._audited, self._ends = frozenset(windows), view.to_ends
         self.problem = "; ".join(problems) or None
         self.audits += 1
         self.audited_at_ms = self._clock.now_ms()
+
+    def _heed_recreated(self, view: RouteView) -> None:
+        """Begin anew with what was made anew since the last time: a topic has another id then, or ends before
+        what was judged.
+        """
+        here = _recreated(self._source, {each.topic for each in view.partitions}, self._ids_here)
+        there = _recreated(self._destination, {to.topic for to in view.to_ends}, self._ids_there)
+        for source, judged in list(self._judged.items()):
+            if source.topic in here or judged > view.ends.get(source, judged):
+                del self._judged[source]
+                self._found.forget(source)
+        known = self._looked_to.items()
+        self._looked_to = {
+            (source, to): looked_to
+            for (source, to), looked_to in known
+            if source in self._judged and not self._is_recreated(view, to, there, looked_to)
+        }
+        self._ends = {to: end for to, end in self._ends.items() if to.topic not in there}
+
+    def _is_recreated(
+        self, view: RouteView, to: TopicPartition, there: Collection[str], looked_to: int
+    ) -> bool:
+        """Of a topic with an id that alone tells: an open transaction may hold back the end that is seen."""
+        has_id = self._ids_there.get(to.topic, NO_TOPIC_ID) != NO_TOPIC_ID
+        return to.topic in there or (not has_id and looked_to > view.to_reached.get(to, looked_to))
 
     def _window(self, view: RouteView, source: TopicPartition) -> Range:
         """From where it was judged last up to where the route has come."""
@@ -145,3 +174,11 @@ class AuditWatch:
             "differences": {each.value: findings.differing[each] for each in DifferenceKind},
             "found": [each.document() for each in findings.differences],
         }
+
+
+def _recreated(cluster: Cluster, topics: Collection[str], known: dict[str, TopicId]) -> set[str]:
+    """Of these, topics with another id than is known; then `known` has the ids of all."""
+    ids = {topic: cluster.topics[topic].topic_id for topic in topics if topic in cluster.topics}
+    recreated = {topic for topic, topic_id in ids.items() if known.get(topic, topic_id) != topic_id}
+    known |= ids
+    return recreated

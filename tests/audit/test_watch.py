@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
-from broker.types import TopicPartition
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.audit import watch
+from mirrormaker.audit.findings import Findings
+from mirrormaker.audit.gap_audit import Lane
+from mirrormaker.audit.outcome import PartitionAudit
+from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, TopicSelection
-
-TO = TopicPartition("jfk.flights", 0)
+from tests.audit.views import ONE, OTHER, TO, exactly_once_view, lane
 
 
 def route_view(route: RouteSpec, end: int) -> RouteView:
@@ -73,9 +80,100 @@ def test_what_at_most_once_has_just_written_is_for_the_next_time(
     ledger = SimpleNamespace(is_read=True, view=None)
     nobody: Any = None
     clock = SimpleNamespace(now_ms=lambda: 0)
+    cluster = cast("Any", SimpleNamespace(topics={}))
     audits = AuditWatch(
-        lambda: route, nobody, nobody, nobody, cast("Any", ledger), lambda: (), cast("Any", clock)
+        lambda: route, nobody, cluster, cluster, cast("Any", ledger), lambda: (), cast("Any", clock)
     )
     for _ in range(3):
         asyncio.run(audits.audit())
     assert ends == looked_to
+
+
+class Audits:
+    """Of two lanes to one partition, by stubs: which partitions are judged, from where."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.view = exactly_once_view({ONE: lane((0, 0, 100)), OTHER: lane((0, 100, 100))}, 200)
+        self.failing: set[TopicPartition] = set()
+        self.looked_to: list[Mapping[Lane, int]] = []
+        self.judged: list[tuple[TopicPartition, Range]] = []
+        self.here = SimpleNamespace(topics={"flights": SimpleNamespace(topic_id=TopicId(UUID(int=1)))})
+        self.there = SimpleNamespace(topics={TO.topic: SimpleNamespace(topic_id=TopicId(UUID(int=2)))})
+        monkeypatch.setattr(watch, "view_route", self._look)
+        monkeypatch.setattr(watch, "LedgerAudit", self._judge)
+        ledger = SimpleNamespace(is_read=True, view=None)
+        clusters = cast("Any", self.here), cast("Any", self.there)
+        self.watch = AuditWatch(
+            lambda: self.view.route,
+            cast("Any", None),
+            *clusters,
+            cast("Any", ledger),
+            lambda: (ONE, OTHER),
+            cast("Any", SimpleNamespace(now_ms=lambda: 0)),
+        )
+
+    async def _look(self, *_: object, **__: object) -> RouteView:
+        return self.view
+
+    def _judge(self, view: RouteView, looked_to: Mapping[Lane, int]) -> SimpleNamespace:
+        self.looked_to.append(looked_to)
+        known = dict(looked_to)
+
+        async def partition(source: TopicPartition, _: object) -> PartitionAudit:
+            known[source, TO] = 200
+            if source in self.failing:
+                raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "it does not answer")
+            self.judged.append((source, view.windows[source]))
+            findings = Findings(records=view.windows[source].length)
+            return PartitionAudit(source=source, window=view.windows[source], findings=findings)
+
+        return SimpleNamespace(looked_to=known, partition=partition)
+
+    def audit(self) -> list[tuple[TopicPartition, Range]]:
+        """What was judged."""
+        self.judged = []
+        asyncio.run(self.watch.audit())
+        return self.judged
+
+
+def test_what_was_told_before_an_audit_failed_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    audits = Audits(monkeypatch)
+    audits.failing = {OTHER}
+    with pytest.raises(ProtocolError):
+        audits.audit()
+    audits.failing = set()
+    assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(0, 100))]
+    assert audits.looked_to == [{}, {(ONE, TO): 200}]
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_source_that_was_made_anew_is_judged_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, has_ids: bool
+) -> None:
+    audits = Audits(monkeypatch)
+    audits.audit()
+    length = 150 if has_ids else 50
+    anew = exactly_once_view({ONE: lane((0, 200, length)), OTHER: lane((0, 100, 100))}, 400)
+    audits.view = anew
+    if has_ids:
+        audits.here.topics["flights"].topic_id = TopicId(UUID(int=3))
+    judged = [(ONE, Range(0, length)), (OTHER, Range(0, 100) if has_ids else Range(100, 100))]
+    assert audits.audit() == judged
+    assert audits.looked_to[-1] == ({} if has_ids else {(OTHER, TO): 200})
+    assert audits.watch.describe()["records"] == length + 100, "the former ones are of a log that is gone"
+
+
+@pytest.mark.parametrize(("topic_id", "end"), [(3, 400), (0, 100)])
+def test_a_destination_that_was_made_anew_is_looked_at_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, topic_id: int, end: int
+) -> None:
+    audits = Audits(monkeypatch)
+    if not topic_id:
+        audits.there.topics[TO.topic].topic_id = NO_TOPIC_ID
+    audits.audit()
+    audits.audit()
+    assert audits.looked_to[-1] == {(ONE, TO): 200, (OTHER, TO): 200}
+    audits.view = replace(audits.view, to_ends={TO: end}, to_reached={TO: end})
+    audits.there.topics[TO.topic].topic_id = TopicId(UUID(int=topic_id))
+    assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(100, 100))]
+    assert audits.looked_to[-1] == {}
