@@ -253,10 +253,12 @@ class GroupMember:
             await self._leave()
 
     async def _spend_generation(self, assignment: Assignment) -> None:
+        before = self.assignment
         try:
             await self._adopt(assignment)
-        except BrokerError:
-            await self._lose("its partitions could not be taken up")
+        except BrokerError as error:
+            is_kept = self._cooperative and self._is_sure_to_join_again(error)
+            await self._fail_to_take_up(before & self.assignment if is_kept else frozenset())
             raise
         self._settled.set()
         if self._former_leader is not None and self._cooperative and await self._is_out_of_date():
@@ -266,6 +268,23 @@ class GroupMember:
             await self._lose("it stands aside" if self._is_aside else "thrown out of the group")
         elif not self._cooperative:
             await self._revoke(self.assignment)
+
+    def _is_sure_to_join_again(self, error: BrokerError) -> bool:
+        """Whether nobody else can have the partitions of a generation that ends with `error` before that."""
+        is_rebalance = isinstance(error, ProtocolError) and error.code is ErrorCode.REBALANCE_IN_PROGRESS
+        is_out = self._turns.asked is Turn.LOST or self._heartbeats.is_in_doubt
+        return (is_rebalance or is_retriable(error)) and not is_out
+
+    async def _fail_to_take_up(self, kept: frozenset[TopicPartition]) -> None:
+        """Lose all partitions but these."""
+        if not kept:
+            await self._lose("its partitions could not be taken up")
+            return
+        added, self.assignment = self.assignment - kept, kept
+        _log.warning(
+            "group_partitions_not_taken_up", group=self.group_id, member=self.member_id, count=len(added)
+        )
+        await self._on_lost(added)
 
     async def _adopt(self, assignment: Assignment) -> None:
         partitions = frozenset(assignment.partitions)

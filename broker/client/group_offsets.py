@@ -64,7 +64,9 @@ class OffsetsRefusedError(ProtocolError):
     def __init__(self, refused: Mapping[TopicPartition, ProtocolError]) -> None:
         first = next(iter(refused.values()))
         super().__init__(first.code, first.message)
-        self.refused = frozenset(refused)
+        self.refused: Mapping[TopicPartition, ErrorCode] = {
+            partition: error.code for partition, error in refused.items()
+        }
 
 
 async def commit_offsets(

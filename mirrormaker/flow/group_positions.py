@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.client.cluster import Cluster
-from broker.client.group_offsets import OffsetAndMetadata
-from broker.errors import BrokerError
+from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
+from broker.errors import BrokerError, ErrorCode
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.delivery import AtLeast, KnownStart
@@ -21,9 +21,12 @@ from mirrormaker.flow.lane_note import uneven_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.model import Start, StartPosition
 
 _NO_ID = "-"
+_OF_A_PARTITION = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Refusals of a position that say nothing about the member or its group."""
 
 _log = logger("positions")
 
@@ -68,7 +71,9 @@ FindFormer = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicParti
 
 
 class GroupPositions:
-    """Of one member of the group. `on_event` is told what a person should know."""
+    """Of one member of the group. `on_event` is told what a person should know, `on_trouble` of partitions
+    that the route may not begin.
+    """
 
     def __init__(
         self,
@@ -77,12 +82,14 @@ class GroupPositions:
         start: StartPosition,
         on_event: Callable[..., None],
         find_former: FindFormer,
+        on_trouble: Callable[[Trouble], None],
     ) -> None:
         self._source = source
         self._member = member
         self._start = start
         self._on_event = on_event
         self._find_former = find_former
+        self._on_trouble = on_trouble
 
     async def go_on(
         self, known: Mapping[TopicPartition, KnownStart | None]
@@ -158,17 +165,32 @@ class GroupPositions:
 
     async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
         """Where a new route starts. That is stored before anything is copied: a later start must not find a
-        later end of the source, and a route that has a position is known to write its topics.
+        later end of the source, and a route that has a position is known to write its topics. Partitions
+        whose position is refused are told of and left out.
         """
         points = await self.first(partitions, self._start)
-        if points:
+        if not points:
+            return points
+        try:
             await self.store(
                 {
                     source: StoredPosition(point.lanes[0], self.topic_id(source.topic))
                     for source, point in points.items()
                 }
             )
+        except OffsetsRefusedError as error:
+            if not _OF_A_PARTITION.issuperset(error.refused.values()):
+                raise
+            for source, code in error.refused.items():
+                self._tell_refused(source, points.pop(source), code)
         return points
+
+    def _tell_refused(self, source: TopicPartition, point: StartingPoint, code: ErrorCode) -> None:
+        trouble = refused(source, point.lanes[0], code, "source")
+        if trouble is not None:
+            self._on_trouble(trouble)
+        else:
+            self._on_event("partition_not_started", partition=str(source), error=code.meaning)
 
     async def first(
         self, partitions: Collection[TopicPartition], start: StartPosition

@@ -29,6 +29,7 @@ from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.successors import Successors
+from mirrormaker.flow.trouble import Trouble
 from mirrormaker.topology.model import RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
@@ -71,6 +72,8 @@ class Holdings:
         """Buckets that were lost, each as it was last, until they are committed again."""
         self._arrived: dict[TopicPartition, _Arrived] = {}
         """Of partitions that this process had."""
+        self._not_begun: set[TopicPartition] = set()
+        """What the arbiter was told of before they were begun."""
         self.is_ending = False
         """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
@@ -84,7 +87,7 @@ class Holdings:
         self._member = member
         self._topics = frozenset(topics)
         self._positions = GroupPositions(
-            self._source, member, self.route.start, self._note, self._find_former
+            self._source, member, self.route.start, self._note, self._find_former, self._meet
         )
         self.commits = PositionCommits(
             engine.machine, engine.reader, self._positions, engine.mode, self._books, engine.writer.pump
@@ -147,6 +150,11 @@ class Holdings:
             return {}
         return await self._books.former([self._engine.crossing.assignment(source) for source in sources])
 
+    def _meet(self, trouble: Trouble) -> None:
+        """One of these partitions cannot be begun."""
+        self._not_begun.add(trouble.source)
+        self._engine.arbiter.meet(trouble)
+
     def _copy(self, points: Points) -> None:
         """Copy these from there on, as far as they are this process's."""
         engine = self._engine
@@ -163,6 +171,9 @@ class Holdings:
             lacked = arrears_in(min(points[source].lanes), self._note_for(source, points[source]))
             tell_arrears(engine.machine, self._on_fact, source, lacked)
         engine.mode.joined(mine)
+        for source in mine & self._not_begun:
+            engine.arbiter.passed(source)
+        self._not_begun -= mine
         self._successors.begin({source: points[source] for source in mine})
         engine.arbiter.joined(mine)
         engine.writer.look_up_leaders()
@@ -229,6 +240,7 @@ class Holdings:
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""
         self._forget(partitions)
+        self._not_begun.difference_update(partitions)
         self._engine.arbiter.left(partitions)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:

@@ -20,7 +20,7 @@ from broker.client.group_offsets import (
 from broker.client.group_protocol import describe_assignments, read_assignment, read_subscription
 from broker.client.group_settings import GroupSettings
 from broker.client.subscription import TopicFilter
-from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
+from broker.errors import BrokerError, ConnectionFailedError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.describe_groups import (
     DescribedGroup,
@@ -519,6 +519,52 @@ def test_partitions_that_cannot_be_taken_up_are_lost_and_joined_for_again() -> N
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (ConnectionFailedError("the store of positions is away"), {ONE}),
+        (ProtocolError(ErrorCode.REBALANCE_IN_PROGRESS), {ONE}),
+        (ProtocolError(ErrorCode.ILLEGAL_GENERATION), {ZERO, ONE}),
+    ],
+)
+def test_a_cooperative_member_keeps_what_it_had_when_more_cannot_be_taken_up(
+    error: BrokerError, lost: set[TopicPartition]
+) -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            failures = [error]
+            losses: list[frozenset[TopicPartition]] = []
+
+            async def assigned(partitions: frozenset[TopicPartition]) -> None:
+                if ONE in partitions and failures:
+                    raise failures.pop()
+
+            async def told_lost(partitions: frozenset[TopicPartition]) -> None:
+                losses.append(partitions)
+
+            (first,) = describe_assignments({"member-1": Assignment(partitions=(ZERO,))})
+            subject.peer.once(SyncGroupRequest, lambda _: SyncGroupResponse(assignment=first.assignment))
+            subject.member = GroupMember(
+                subject.cluster,
+                SETTINGS,
+                subscription=["t"],
+                on_assigned=assigned,
+                on_revoked=told_lost,
+                on_lost=told_lost,
+                assignors=(CooperativeStickyAssignor(),),
+            )
+            subject.running = asyncio.create_task(subject.member.run())
+            await subject.member.settled()
+            subject.member.request_rejoin()
+            await subject.generation(3)
+            assert losses == [lost]
+            joins = subject.peer.seen(JoinGroupRequest)
+            assert set(read_subscription(joins[-1].protocols[0].metadata, None).owned) == BOTH - lost
+            assert subject.member.assignment == BOTH
+
+    run(main)
+
+
 def test_a_revocation_that_fails_does_not_keep_the_partitions() -> None:
     async def main() -> None:
         async with membership() as subject:
@@ -580,7 +626,7 @@ def test_of_offsets_that_are_refused_in_part_it_is_told_which() -> None:
                 position = OffsetAndMetadata(offset=3)
                 with pytest.raises(OffsetsRefusedError, match=r"TOPIC_AUTHORIZATION_FAILED.* t-1") as refused:
                     await commit_offsets(cluster, "g", {ZERO: position, ONE: position})
-                assert refused.value.refused == {ONE}
+                assert refused.value.refused == {ONE: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
     run(main)
 

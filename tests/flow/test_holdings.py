@@ -5,8 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from broker.errors import ErrorCode
 from broker.types import TopicPartition
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.holdings import Holdings
+from mirrormaker.flow.trouble import Trouble, refused
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
 
@@ -17,20 +21,32 @@ def ignore(*_: object) -> None:
     pass
 
 
-def test_the_share_is_what_the_group_gave_last_also_while_nothing_of_it_is_copied() -> None:
-    engine: Any = SimpleNamespace(
+def surroundings(**arbiter: object) -> Any:
+    return SimpleNamespace(
         machine=SimpleNamespace(partitions={}, assign=ignore, release=ignore),
         reader=SimpleNamespace(spread=ignore),
         writer=SimpleNamespace(look_up_leaders=ignore, pump=ignore),
         mode=SimpleNamespace(joined=ignore, leaving=ignore),
-        crossing=SimpleNamespace(outgrown=ignore),
-        arbiter=SimpleNamespace(joined=ignore, left=ignore),
+        crossing=SimpleNamespace(
+            outgrown=ignore,
+            assignment=lambda source: Assignment(source=source, destinations=(), bucket=0, position=0),
+        ),
+        arbiter=SimpleNamespace(**{"joined": ignore, "left": ignore} | arbiter),
     )
-    parts: Any = SimpleNamespace(books=None, halts=None, events=SimpleNamespace(note=ignore))
-    member: Any = SimpleNamespace(assignment=frozenset(), subscribe=ignore)
-    source: Any = None
+
+
+def holdings_of(engine: Any, member: Any) -> Holdings:
+    halts = SimpleNamespace(standing=ignore)
+    parts: Any = SimpleNamespace(books=None, halts=halts, events=SimpleNamespace(note=ignore))
+    source: Any = SimpleNamespace(topics={})
     holdings = Holdings(route(), source, engine, parts, ManualClock(), ignore)
     holdings.begin(member, ["flights", "planes"])
+    return holdings
+
+
+def test_the_share_is_what_the_group_gave_last_also_while_nothing_of_it_is_copied() -> None:
+    member: Any = SimpleNamespace(assignment=frozenset(), subscribe=ignore)
+    holdings = holdings_of(surroundings(), member)
     assert holdings.share is None
     member.assignment = frozenset({SOURCE, OTHER})
     holdings.take((), {})
@@ -41,3 +57,18 @@ def test_the_share_is_what_the_group_gave_last_also_while_nothing_of_it_is_copie
     assert holdings.share == {SOURCE}
     holdings.take((), {})
     assert holdings.share == frozenset()
+
+
+def test_what_could_not_be_begun_is_news_again_once_it_was_begun() -> None:
+    met: list[Trouble] = []
+    passed: list[TopicPartition] = []
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
+    holdings = holdings_of(surroundings(meet=met.append, passed=passed.append), member)
+    trouble = refused(SOURCE, 3, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "source")
+    assert trouble is not None
+    holdings._meet(trouble)
+    holdings.take([OTHER], {OTHER: StartingPoint((0,))})
+    assert (met, passed) == ([trouble], [])
+    for _ in range(2):
+        holdings.take([SOURCE], {SOURCE: StartingPoint((3,))})
+    assert passed == [SOURCE]

@@ -1,0 +1,81 @@
+"""Where a route begins in partitions of which its group has no position; its source is stood in for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from mirrormaker.flow import group_positions
+from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.trouble import Trouble, TroubleKind
+from mirrormaker.topology.model import Start
+from tests.client.running import run
+
+FLIGHTS, PLANES, GATES = (TopicPartition(topic, 0) for topic in ("flights", "planes", "gates"))
+
+
+class Group:
+    """A member that stores positions but for those that are refused, and what a person was told."""
+
+    def __init__(self, **refused: ErrorCode) -> None:
+        self.kept = {GATES: OffsetAndMetadata(offset=7)}
+        self.refused = refused
+        self.troubles: list[Trouble] = []
+        self.events: list[Mapping[str, object]] = []
+        source: Any = SimpleNamespace(topics={})
+        self.positions = GroupPositions(
+            source, self, Start.EARLIEST, self._take_event, self._find_former, self.troubles.append
+        )
+
+    def _take_event(self, name: str, **details: object) -> None:
+        self.events.append({"name": name, **details})
+
+    async def _find_former(self, _: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {}
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        refused = {each: self.refused[each.topic] for each in offsets if each.topic in self.refused}
+        self.kept |= {each: at for each, at in offsets.items() if each not in refused}
+        if refused:
+            raise OffsetsRefusedError({each: ProtocolError(code) for each, code in refused.items()})
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {each: self.kept[each] for each in partitions if each in self.kept}
+
+
+@pytest.fixture(autouse=True)
+def _offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start_offsets(_: object, __: object, partitions: Collection[TopicPartition]) -> Any:
+        return dict.fromkeys(partitions, 3)
+
+    monkeypatch.setattr(group_positions, "start_offsets", start_offsets)
+
+
+def test_what_may_not_be_read_is_told_of_and_left_out_and_the_others_begin() -> None:
+    async def main() -> None:
+        group = Group(flights=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        points = await group.positions.starting_points([FLIGHTS, PLANES, GATES])
+        assert points == {PLANES: StartingPoint((3,)), GATES: StartingPoint((7,))}
+        (trouble,) = group.troubles
+        assert (trouble.kind, trouble.source, trouble.position) == (TroubleKind.UNAUTHORIZED, FLIGHTS, 3)
+        group.refused = {}
+        assert await group.positions.starting_points([FLIGHTS]) == {FLIGHTS: StartingPoint((3,))}
+
+    run(main)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_a_refusal_of_the_member_is_an_error(code: ErrorCode) -> None:
+    async def main() -> None:
+        with pytest.raises(OffsetsRefusedError, match=code.name):
+            await Group(flights=code, planes=code).positions.starting_points([FLIGHTS, PLANES])
+
+    run(main)
