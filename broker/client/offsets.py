@@ -6,10 +6,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
-from broker.client.partition_leaders import find_leaders
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.client.partition_leaders import look_for_leaders
+from broker.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.types import TopicPartition
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -31,6 +33,8 @@ _CONSUMER = -1
 _DEBUGGER = -2
 """Who asks any replica, the leader or not, and is told of its log as it is."""
 _REPLICA_TIMEOUT_MS = 5_000
+_ANSWER_TIMEOUT_MS = 10_000
+"""How long one leader may keep those waiting who can do without its answer."""
 _FIRST_VERSION_WITH_ISOLATION = 2
 
 
@@ -44,6 +48,13 @@ class OffsetAndTimestamp:
     offset: int
     timestamp: int = -1
     leader_epoch: int = -1
+
+
+class Listed(NamedTuple):
+    """What was found, and of the other partitions why it was not."""
+
+    found: dict[TopicPartition, OffsetAndTimestamp]
+    failures: dict[TopicPartition, BrokerError]
 
 
 async def list_offsets(
@@ -62,12 +73,41 @@ async def list_offsets(
     """
     retries = cluster.retries(timeout_ms)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
-    failure: BrokerError | None = None
+    failures: dict[TopicPartition, BrokerError] = {}
     while missing := {partition: when for partition, when in wanted.items() if partition not in found}:
-        if failure is not None:
-            await retries.pause(failure)
-        failure = await _attempt(cluster, missing, read_committed, found, refresh=failure is not None)
+        if failures:
+            errors = list(failures.values())
+            await retries.pause(next((error for error in errors if not is_retriable(error)), errors[0]))
+        failures = await _attempt(cluster, missing, read_committed, found, refresh=bool(failures))
     return found
+
+
+async def list_offsets_found(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, timeout_ms: float
+) -> Listed:
+    """As `list_offsets`, but a partition of which nothing is told, or whose leader is not found within
+    `timeout_ms`, holds back no other.
+    """
+    retries = cluster.retries(timeout_ms)
+    listed = Listed({}, {})
+    missing = dict(wanted)
+    is_again = False
+    while missing:
+        failures = await _attempt(
+            cluster, missing, False, listed.found, refresh=is_again, answer_timeout_ms=_ANSWER_TIMEOUT_MS
+        )
+        listed.failures.update(failures)
+        again = {partition: error for partition, error in failures.items() if is_retriable(error)}
+        missing = {partition: wanted[partition] for partition in again}
+        if missing:
+            try:
+                await retries.pause(next(iter(again.values())))
+            except BrokerError:
+                break
+        is_again = True
+    for partition in listed.found:
+        listed.failures.pop(partition, None)
+    return listed
 
 
 async def earliest_offsets(
@@ -115,35 +155,48 @@ async def _attempt(
     found: dict[TopicPartition, OffsetAndTimestamp],
     *,
     refresh: bool,
-) -> BrokerError | None:
-    """Ask every leader once and add what was found; returns the failure, if any, of what was not."""
+    answer_timeout_ms: float | None = None,
+) -> dict[TopicPartition, BrokerError]:
+    """Ask every leader once and add what was found; returns the failures of what was not. A node gets as
+    long for its answer as for any, if not `answer_timeout_ms`.
+    """
     try:
-        leaders = await _by_leader(cluster, missing, refresh=refresh)
+        leaders = await look_for_leaders(cluster, missing, refresh=refresh)
     except BrokerError as error:
-        return error
+        return dict.fromkeys(missing, error)
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, leader in leaders.known.items():
+        by_leader[leader][partition] = missing[partition]
     answers = await asyncio.gather(
-        *(_ask(cluster, node_id, wanted, read_committed) for node_id, wanted in leaders.items()),
+        *(
+            _ask_within(answer_timeout_ms, cluster, node_id, wanted, read_committed)
+            for node_id, wanted in by_leader.items()
+        ),
         return_exceptions=True,
     )
-    failure: BrokerError | None = None
-    for answer in answers:
+    failures: dict[TopicPartition, BrokerError] = {**leaders.missing}
+    for asked, answer in zip(by_leader.values(), answers, strict=True):
         if isinstance(answer, BrokerError):
-            failure = answer
+            failures |= dict.fromkeys(asked, answer)
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            failure = _take(answer, found) or failure
-    return failure
+            failures |= _take(answer, found)
+    return failures
 
 
-async def _by_leader(
-    cluster: Cluster, missing: Mapping[TopicPartition, int], *, refresh: bool
-) -> dict[int, dict[TopicPartition, int]]:
-    """The partitions by node. Raises as `find_leaders` does."""
-    leaders: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    for partition, leader in (await find_leaders(cluster, missing, refresh=refresh)).items():
-        leaders[leader][partition] = missing[partition]
-    return leaders
+async def _ask_within(
+    timeout_ms: float | None,
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    read_committed: bool,
+) -> list[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            return await _ask(cluster, node_id, wanted, read_committed)
+    except TimeoutError as error:
+        raise RequestTimedOutError(f"node {node_id} does not answer") from error
 
 
 async def _ask(
@@ -177,15 +230,16 @@ async def _ask(
 def _take(
     answers: list[tuple[TopicPartition, ListOffsetsPartitionResponse]],
     found: dict[TopicPartition, OffsetAndTimestamp],
-) -> ProtocolError | None:
-    failure = None
+) -> dict[TopicPartition, BrokerError]:
+    """Add what was found; returns the failures of the others."""
+    failures: dict[TopicPartition, BrokerError] = {}
     for partition, answer in answers:
         if answer.error_code:
             code = ErrorCode.of(answer.error_code)
-            failure = ProtocolError(code, f"{partition}: {code.meaning}")
+            failures[partition] = ProtocolError(code, f"{partition}: {code.meaning}")
             continue
         oldest_form = answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset
         found[partition] = OffsetAndTimestamp(
             offset=oldest_form, timestamp=answer.timestamp, leader_epoch=answer.leader_epoch
         )
-    return failure
+    return failures

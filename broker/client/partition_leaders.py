@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
+
+
+class Leaders(NamedTuple):
+    """Node id of each partition's leader, and of the others why there is none."""
+
+    known: dict[TopicPartition, int]
+    missing: dict[TopicPartition, ProtocolError]
 
 
 async def find_leaders(
@@ -17,14 +25,25 @@ async def find_leaders(
 
     Raises ProtocolError for a partition that is not there or has no leader, and as `Cluster.refresh` does.
     """
+    leaders = await look_for_leaders(cluster, partitions, refresh=refresh)
+    for error in leaders.missing.values():
+        raise error
+    return leaders.known
+
+
+async def look_for_leaders(
+    cluster: Cluster, partitions: Collection[TopicPartition], *, refresh: bool = False
+) -> Leaders:
+    """As `find_leaders`, but a partition without a leader is no error. Raises as `Cluster.refresh` does."""
     if refresh or any(cluster.leader(partition) is None for partition in partitions):
         await cluster.refresh({partition.topic for partition in partitions})
-    leaders: dict[TopicPartition, int] = {}
+    leaders = Leaders({}, {})
     for partition in partitions:
         leader = cluster.leader(partition)
         if leader is None:
-            raise _leaderless(cluster, partition)
-        leaders[partition] = leader
+            leaders.missing[partition] = _leaderless(cluster, partition)
+        else:
+            leaders.known[partition] = leader
     return leaders
 
 

@@ -19,10 +19,13 @@ from mirrormaker.flow.delivery import AtLeast, KnownStart
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane_note import uneven_note
 from mirrormaker.flow.positions import Place
-from mirrormaker.flow.start import start_offsets
+from mirrormaker.flow.start import start_offsets_found
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.model import Start, StartPosition
+
+FIRST_TIMEOUT_MS = 2_000
+"""How long the leaders of partitions that have no position may take to be found: others wait for that."""
 
 _NO_ID = "-"
 _OF_A_PARTITION = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -90,6 +93,8 @@ class GroupPositions:
         self._on_event = on_event
         self._find_former = find_former
         self._on_trouble = on_trouble
+        self._not_started: dict[TopicPartition, str] = {}
+        """What has been told of partitions that cannot be asked about."""
 
     async def go_on(
         self, known: Mapping[TopicPartition, KnownStart | None]
@@ -196,15 +201,18 @@ class GroupPositions:
         self, partitions: Collection[TopicPartition], start: StartPosition
     ) -> dict[TopicPartition, StartingPoint]:
         """Where `start` is. A partition that cannot be asked about is told of and left out."""
-        points: dict[TopicPartition, StartingPoint] = {}
-        for source in partitions:
-            try:
-                found = await start_offsets(self._source, start, [source])
-            except BrokerError as error:
-                self._on_event("partition_not_started", partition=str(source), error=str(error))
-            else:
-                points[source] = StartingPoint((found[source],))
-        return points
+        starts = await start_offsets_found(self._source, start, partitions, timeout_ms=FIRST_TIMEOUT_MS)
+        for source in starts.found:
+            self._not_started.pop(source, None)
+        for source, error in starts.failures.items():
+            self._tell_not_started(source, str(error))
+        return {source: StartingPoint((offset,)) for source, offset in starts.found.items()}
+
+    def _tell_not_started(self, source: TopicPartition, error: str) -> None:
+        """It is tried again and again, and told of once."""
+        if self._not_started.get(source) != error:
+            self._not_started[source] = error
+            self._on_event("partition_not_started", partition=str(source), error=error)
 
     async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
         """Raises BrokerError, as when this is a member no longer."""

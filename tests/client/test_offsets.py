@@ -2,9 +2,17 @@ from __future__ import annotations
 
 import pytest
 
+from broker.client import offsets
 from broker.client.cluster import Cluster
-from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, latest_offsets, list_offsets
-from broker.errors import ErrorCode, ProtocolError
+from broker.client.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetAndTimestamp,
+    latest_offsets,
+    list_offsets,
+    list_offsets_found,
+)
+from broker.errors import ErrorCode, ProtocolError, RequestTimedOutError
 from broker.types import TopicPartition
 from broker.wire.messages.list_offsets import ListOffsetsRequest
 from tests.client.logs import LEADER_EPOCH, Log, ServingPeer
@@ -63,6 +71,49 @@ def test_a_partition_that_is_not_there_is_an_error_after_the_time() -> None:
             async with Cluster(nodes.bootstrap, backoff=QUICK) as cluster:
                 with pytest.raises(ProtocolError, match="there is no partition t-1"):
                     await list_offsets(cluster, {ONE: LATEST}, timeout_ms=40)
+
+    run(main)
+
+
+def test_a_partition_that_nothing_is_told_of_holds_back_no_other() -> None:
+    async def main() -> None:
+        async with ServingPeer() as peer:
+            nodes = PeerCluster(peer)
+            nodes.leaders = {"t": [1, -1, 1, 1]}
+            refused, moving = TopicPartition("t", 2), TopicPartition("t", 3)
+            codes = {
+                refused: [ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+                moving: [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER],
+            }
+            peer.trouble = lambda each: codes[each].pop() if codes.get(each) else ErrorCode.NONE
+            peer.log("t", 0).append(b"v")
+            async with Cluster(nodes.bootstrap, backoff=QUICK) as cluster:
+                wanted = dict.fromkeys([ZERO, ONE, refused, moving], LATEST)
+                listed = await list_offsets_found(cluster, wanted, timeout_ms=40)
+                assert {each: at.offset for each, at in listed.found.items()} == {ZERO: 1, moving: 0}
+                told = {each: getattr(error, "code", None) for each, error in listed.failures.items()}
+                assert told == {
+                    ONE: ErrorCode.LEADER_NOT_AVAILABLE,
+                    refused: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                }
+                asked = peer.seen(ListOffsetsRequest)
+                assert [len(each.topics[0].partitions) for each in asked] == [3, 1]
+
+    run(main)
+
+
+def test_a_leader_that_does_not_answer_holds_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_ANSWER_TIMEOUT_MS", 40)
+
+    async def main() -> None:
+        async with ServingPeer(1) as one, ServingPeer(2) as two:
+            nodes = PeerCluster(one, two)
+            nodes.leaders = {"t": [1, 2]}
+            two.on(ListOffsetsRequest, lambda _: None)
+            async with Cluster(nodes.bootstrap, backoff=QUICK) as cluster:
+                listed = await list_offsets_found(cluster, {ZERO: LATEST, ONE: LATEST}, timeout_ms=20)
+                assert (list(listed.found), list(listed.failures)) == ([ZERO], [ONE])
+                assert isinstance(listed.failures[ONE], RequestTimedOutError)
 
     run(main)
 

@@ -9,28 +9,30 @@ from typing import Any
 import pytest
 
 from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
+from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
-from mirrormaker.flow import group_positions
+from mirrormaker.flow import start
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.trouble import Trouble, TroubleKind
-from mirrormaker.topology.model import Start
+from mirrormaker.topology.model import Start, StartAtTime, StartPosition
 from tests.client.running import run
 
 FLIGHTS, PLANES, GATES = (TopicPartition(topic, 0) for topic in ("flights", "planes", "gates"))
+LEADERLESS = TopicPartition("flights", 1)
 
 
 class Group:
     """A member that stores positions but for those that are refused, and what a person was told."""
 
-    def __init__(self, **refused: ErrorCode) -> None:
+    def __init__(self, start_at: StartPosition = Start.EARLIEST, **refused: ErrorCode) -> None:
         self.kept = {GATES: OffsetAndMetadata(offset=7)}
         self.refused = refused
         self.troubles: list[Trouble] = []
         self.events: list[Mapping[str, object]] = []
         source: Any = SimpleNamespace(topics={})
         self.positions = GroupPositions(
-            source, self, Start.EARLIEST, self._take_event, self._find_former, self.troubles.append
+            source, self, start_at, self._take_event, self._find_former, self.troubles.append
         )
 
     def _take_event(self, name: str, **details: object) -> None:
@@ -53,10 +55,14 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def _offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def start_offsets(_: object, __: object, partitions: Collection[TopicPartition]) -> Any:
-        return dict.fromkeys(partitions, 3)
+    async def list_offsets_found(
+        _: object, wanted: Collection[TopicPartition], *, timeout_ms: float
+    ) -> Listed:
+        led = dict.fromkeys(wanted, OffsetAndTimestamp(offset=3))
+        error = ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE)
+        return Listed(led, {} if led.pop(LEADERLESS, None) is None else {LEADERLESS: error})
 
-    monkeypatch.setattr(group_positions, "start_offsets", start_offsets)
+    monkeypatch.setattr(start, "list_offsets_found", list_offsets_found)
 
 
 def test_what_may_not_be_read_is_told_of_and_left_out_and_the_others_begin() -> None:
@@ -77,5 +83,22 @@ def test_a_refusal_of_the_member_is_an_error(code: ErrorCode) -> None:
     async def main() -> None:
         with pytest.raises(OffsetsRefusedError, match=code.name):
             await Group(flights=code, planes=code).positions.starting_points([FLIGHTS, PLANES])
+
+    run(main)
+
+
+@pytest.mark.parametrize("start_at", [Start.LATEST, StartAtTime(timestamp_ms=5)])
+def test_a_partition_without_a_leader_is_told_of_once_and_holds_back_no_other(
+    start_at: StartPosition,
+) -> None:
+    async def main() -> None:
+        group = Group(start_at)
+        for _ in range(2):
+            points = await group.positions.starting_points([LEADERLESS, FLIGHTS, GATES])
+            assert points == {FLIGHTS: StartingPoint((3,)), GATES: StartingPoint((7,))}
+            group.kept.pop(FLIGHTS)
+        (event,) = group.events
+        assert (event["name"], event["partition"]) == ("partition_not_started", str(LEADERLESS))
+        assert "LEADER_NOT_AVAILABLE" in str(event["error"])
 
     run(main)
