@@ -174,6 +174,11 @@ class GroupRegistry:
         held = await _all(self._is_held(claim) for claim in claims.values())
         return [partition for partition, is_held in zip(claims, held, strict=True) if not is_held]
 
+    async def owns(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether all of these are claimed, and no owner is another, or nobody."""
+        claims = [self._claims[partition] for partition in partitions if partition in self._claims]
+        return len(claims) == len(partitions) and all(await _all(map(self._is_held, claims)))
+
     def owner_paths(self) -> list[str]:
         """Where this member is told as an owner."""
         return [claim.path for claim in self._claims.values()]

@@ -2,8 +2,8 @@
 
 Members share the partitions of each topic in runs, as Kafka's old consumers do (`zookeeper_group`), not in
 buckets, and let go of everything whenever something changes. While it is in doubt whether a partition is
-still this process's, nothing is fetched or sent (`certainty`), and positions are not stored. Owned by the
-copier.
+still this process's, nothing is fetched or sent (`certainty`), and positions are not stored, but for those
+that partitions begin at which are claimed anew. Owned by the copier.
 """
 
 from __future__ import annotations
@@ -115,16 +115,22 @@ class ZooKeeperMembership:
         """Shares are what the number of members makes them: there is nothing to share out anew."""
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Store positions of what is surely this process's. Raises CoordinationError."""
-        if self._member is None or self.is_in_doubt:
+        """Store positions of what is surely this process's: what is claimed anew after a doubt is looked at
+        first. Raises CoordinationError.
+        """
+        member = self._member
+        if member is None or (self.is_in_doubt and not await self._has_claimed(member, offsets.keys())):
             raise CoordinationError(f"group {self._group_id}: not certain whose the partitions are")
-        await self._member.registry.commit(
+        await member.registry.commit(
             {
                 partition: position.offset
                 for partition, position in offsets.items()
                 if partition in self._held or partition in self._claimed
             }
         )
+
+    async def _has_claimed(self, member: ZooKeeperMember, partitions: Collection[TopicPartition]) -> bool:
+        return self._claimed.issuperset(partitions) and await member.registry.owns(partitions)
 
     async def committed(
         self, partitions: Collection[TopicPartition]

@@ -30,8 +30,9 @@ class World:
         self.session, self.other = MemorySession(tree), MemorySession(tree)
         self.copying: dict[TopicPartition, int] = {}
         self.looks = self.members = 0
+        self.prepare = self._prepare
         owner = PartitionOwner(
-            prepare=self._prepare,
+            prepare=lambda partitions: self.prepare(partitions),
             begin=self._begin,
             give_up=self._give_up,
             lose=self._lose,
@@ -41,11 +42,11 @@ class World:
         self.membership = ZooKeeperMembership(self.session, GROUP, frozenset({"t"}), owner, SystemClock())
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> Points:
+        """Where there is no position, one is stored."""
         known = await self.membership.committed(partitions)
-        return {
-            partition: StartingPoint((known[partition].offset if partition in known else 0,))
-            for partition in partitions
-        }
+        new = {partition: OffsetAndMetadata(offset=0) for partition in partitions if partition not in known}
+        await self.membership.commit(new)
+        return {partition: StartingPoint((at.offset,)) for partition, at in (known | new).items()}
 
     def _count(self, members: int) -> None:
         self.members = members
@@ -102,6 +103,46 @@ def test_while_it_is_in_doubt_whose_partitions_are_nothing_moves_and_no_position
         world.membership.assured()
         assert (world.membership.is_in_doubt, world.looks) == (False, 1)
         await world.membership.commit({T: OffsetAndMetadata(offset=5)})
+
+    played(play)
+
+
+def test_after_a_doubt_a_partition_without_a_position_is_taken_again() -> None:
+    async def play(world: World) -> None:
+        world.copying[T] = 99
+        await world.other.delete(paths.consumer_offset(GROUP, T))
+        await world.other.delete(paths.consumer_owner(GROUP, T))
+        await until(lambda: world.copying == {T: 0})
+        assert not world.membership.is_in_doubt
+        assert await world.other.get(paths.consumer_offset(GROUP, T)) is not None
+
+    played(play)
+
+
+def test_in_doubt_no_position_is_stored_of_a_claim_that_is_another_members_by_now() -> None:
+    async def play(world: World) -> None:
+        prepare, owner = asyncio.Event(), paths.consumer_owner(GROUP, U)
+        refused: list[str] = []
+
+        async def take_from_it(partitions: Collection[TopicPartition]) -> Points:
+            if U in partitions and not prepare.is_set():
+                prepare.set()
+                await world.other.delete(owner)
+                await world.other.create(owner, b"another-0", ephemeral=True)
+                world.membership.doubted()
+                try:
+                    return await world._prepare(partitions)
+                except CoordinationError as error:
+                    refused.append(str(error))
+                    await world.other.delete(owner)
+                    raise
+            return await world._prepare(partitions)
+
+        world.prepare = take_from_it
+        world.membership.subscribe(frozenset({"t", "u"}))
+        await until(lambda: bool(refused))
+        assert "not certain" in refused[0]
+        assert await world.other.get(paths.consumer_offset(GROUP, U)) is None
 
     played(play)
 
