@@ -37,6 +37,10 @@ StreamCounts = Mapping[str, int]
 PatternStreams = tuple[TopicPattern, int]
 """How many streams read, together, all topics that match."""
 
+_LEAVE_TIMEOUT_MS = 3_000
+"""How long a member that leaves waits for a connection that is down."""
+_LEAVE_PAUSE_MS = 50
+
 _log = logger("zookeeper_group")
 
 
@@ -120,7 +124,6 @@ class ZooKeeperMember:
         self._watches: dict[str, Callable[[], None]] = {}
         self._owner_watches: list[Callable[[], None]] = []
         self._beat: asyncio.TimerHandle | None = None
-        coordination.on_state(self._session_changed)
 
     @property
     def consumer_id(self) -> str:
@@ -139,6 +142,7 @@ class ZooKeeperMember:
         what the listener raised and no other attempt mends.
         """
         self._ended.clear()
+        end_states = self._coordination.on_state(self._session_changed)
         self._watch_group()
         self._listen_to_itself(asyncio.get_running_loop().time())
         self._change()
@@ -151,6 +155,7 @@ class ZooKeeperMember:
             try:
                 await self._leave()
             finally:
+                end_states()
                 self._end_watches()
                 self._ended.set()
                 self._settled.set()
@@ -160,6 +165,11 @@ class ZooKeeperMember:
         self._closing = True
         self._news.set()
         await self._ended.wait()
+
+    def subscribe(self, subscription: StreamCounts) -> None:
+        """Read other topics, in place of others that were named; the group rebalances."""
+        self._subscription = subscription
+        self._change()
 
     async def settled(self) -> None:
         """Return when this member has got its first share, or `run` has ended."""
@@ -303,11 +313,19 @@ class ZooKeeperMember:
                 end()
 
     async def _leave(self) -> None:
-        try:
-            await self._let_go()
-            await self.registry.unregister()
-        except CoordinationError as error:
-            _log.info("group_not_left", **self._names, error=str(error))
+        """The session is another's, too: what cannot be told it now would stay for as long as it lasts."""
+        loop, session_id = asyncio.get_running_loop(), self._coordination.session_id
+        deadline = loop.time() + _LEAVE_TIMEOUT_MS / 1000
+        while True:
+            try:
+                await self._let_go()
+                await self.registry.unregister()
+                return
+            except CoordinationError as error:
+                if self._coordination.session_id != session_id or loop.time() >= deadline:
+                    _log.info("group_not_left", **self._names, error=str(error))
+                    return
+            await asyncio.sleep(_LEAVE_PAUSE_MS / 1000)
 
     # What is watched
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from broker.client.zookeeper_assignment import PartitionNames, partition_of_name
 from broker.coordination import paths
 from broker.coordination.consumer_offsets import keep_offset, kept_offset
-from broker.coordination.protocol import Coordination, NodeExistsError
+from broker.coordination.protocol import Coordination, CreateNode, DeleteNode, NodeExistsError
 from broker.coordination.znodes import Assignment, ConsumerZnode, TopicZnode
 from broker.types import TopicPartition
 
@@ -62,12 +63,24 @@ class GroupRegistry:
     # Members and topics
 
     async def register(self, registration: ConsumerZnode) -> bool:
-        """Make this member known; whether that is done, or another session has the id."""
+        """Make this member known, and anew when it reads other topics than before; whether that is done, or
+        another session has the id.
+        """
+        data = registration.encode()
         try:
-            await self._coordination.create(self.id_path, registration.encode(), ephemeral=True)
+            await self._coordination.create(self.id_path, data, ephemeral=True)
         except NodeExistsError:
             known = await self._coordination.get(self.id_path)
-            return known is not None and known.ephemeral_owner == self._coordination.session_id
+            if known is None or known.ephemeral_owner != self._coordination.session_id:
+                return False
+            before = ConsumerZnode.decode(known.data, self.id_path)
+            if replace(before, timestamp_ms=registration.timestamp_ms) != registration:
+                await self._coordination.multi(  # the others watch who is there, not what they say
+                    [
+                        DeleteNode(path=self.id_path, version=known.version),
+                        CreateNode(path=self.id_path, data=data, ephemeral=True),
+                    ]
+                )
         return True
 
     async def unregister(self) -> None:

@@ -301,8 +301,9 @@ class MemorySession:
     def watch_children(self, path: str, handler: Callable[[], None]) -> Callable[[], None]:
         return _register(self._child_watches, self._absolute(path), handler)
 
-    def on_state(self, handler: Callable[[SessionState], None]) -> None:
+    def on_state(self, handler: Callable[[SessionState], None]) -> Callable[[], None]:
         self._state_handlers.append(handler)
+        return lambda: self._state_handlers.remove(handler)
 
     # What tests and the simulator do to a session
 

@@ -192,6 +192,6 @@ class Coordination(Protocol):
         """
         ...
 
-    def on_state(self, handler: Callable[[SessionState], None]) -> None:
-        """Call `handler` on the event loop at every change of the session's state."""
+    def on_state(self, handler: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Call `handler` on the event loop at every change of the session's state; returns what ends that."""
         ...

@@ -259,8 +259,9 @@ class ZooKeeper:
     def watch_children(self, path: str, handler: Callable[[], None]) -> Callable[[], None]:
         return self._watch(_WatchKind.CHILDREN, path, handler)
 
-    def on_state(self, handler: Callable[[SessionState], None]) -> None:
+    def on_state(self, handler: Callable[[SessionState], None]) -> Callable[[], None]:
         self._state_handlers.append(handler)
+        return lambda: self._state_handlers.remove(handler)
 
     # Operations
 

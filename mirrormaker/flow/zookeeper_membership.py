@@ -19,7 +19,6 @@ from broker.coordination.protocol import Coordination
 from broker.errors import CoordinationError
 from broker.types import TopicPartition
 from mirrormaker.flow.membership import PartitionOwner, Points
-from mirrormaker.flow.signal import Signal
 
 
 class ZooKeeperMembership:
@@ -49,7 +48,6 @@ class ZooKeeperMembership:
         """Owned in ZooKeeper; held as soon as it is known where they start."""
         self._points: Points = {}
         """Where what is claimed starts."""
-        self._changed = Signal()
         self._closing = False
         self._ended = asyncio.Event()
         self._ended.set()
@@ -65,48 +63,36 @@ class ZooKeeperMembership:
         return 0 if self._member is not None else -1
 
     async def run(self) -> None:
-        """Be a member until `close`; each set of topics is another member. Raises BrokerError."""
+        """Be a member until `close`. Raises BrokerError."""
+        if self._closing:
+            return
         self._ended.clear()
-        try:
-            while not self._closing:
-                await self._take_part(self._topics)
-        finally:
-            self._ended.set()
-
-    async def _take_part(self, topics: frozenset[str]) -> None:
-        """Until the topics are others."""
-        member = self._member = ZooKeeperMember(
+        self._member = ZooKeeperMember(
             self._coordination,
             self._group_id,
             ZooKeeperGroupSettings(),
-            subscription=dict.fromkeys(topics, 1),
+            subscription=_streams(self._topics),
             listener=self,
             clock=self._clock,
         )
         try:
-            async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(member.run(), name="member in ZooKeeper")
-                leaving = tasks.create_task(self._leave_when_changed(member, topics), name="leave")
-                await asyncio.wait([running])
-                leaving.cancel()
+            await self._member.run()
         finally:
             self._member = None
-
-    async def _leave_when_changed(self, member: ZooKeeperMember, topics: frozenset[str]) -> None:
-        while self._topics == topics and not self._closing:
-            await self._changed.wait()
-        await member.close()
+            self._ended.set()
 
     async def close(self, *, for_good: bool = False) -> None:
         """Leave; others get the partitions at once, `for_good` or not."""
         self._closing = True
-        self._changed.set()
+        if self._member is not None:
+            await self._member.close()
         await self._ended.wait()
 
     def subscribe(self, subscription: frozenset[str]) -> None:
         """Take part in these topics."""
         self._topics = subscription
-        self._changed.set()
+        if self._member is not None:
+            self._member.subscribe(_streams(subscription))
 
     def look_every(self, interval_ms: int) -> None:
         """Changes are told by watches: nobody looks."""
@@ -175,3 +161,7 @@ class ZooKeeperMembership:
         if self.is_in_doubt:
             self.is_in_doubt = False
             self._owner.look_again()
+
+
+def _streams(topics: frozenset[str]) -> dict[str, int]:
+    return dict.fromkeys(topics, 1)

@@ -241,6 +241,29 @@ def test_a_member_that_had_a_share_waits_until_the_owner_lets_go() -> None:
     run(main)
 
 
+def test_a_member_that_leaves_while_the_connection_is_down_is_gone_when_it_is_back() -> None:
+    async def main() -> None:
+        group = SimulatedGroup(9)
+        tree = group.zookeeper.tree
+        session, member = await _one_member(tree, Reader("r", Ledger(), group.random), "host:1")
+        await session.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[1]}}')
+        work = asyncio.create_task(member.run())
+        await member.settled()
+        session.suspend()
+        leaving = asyncio.create_task(member.close())
+        await asyncio.sleep(1.2)  # the reader takes up to a second to stop
+        assert not leaving.done()
+        session.resume()
+        await leaving
+        await work
+        assert await session.children(paths.consumer_ids(GROUP)) == []
+        assert await session.children(paths.consumer_owners(GROUP, "t")) == []
+        await session.close()
+        group.loop.close()
+
+    run(main)
+
+
 def test_members_are_registered_as_kafkas_consumers_are() -> None:
     async def main() -> None:
         group = SimulatedGroup(8)

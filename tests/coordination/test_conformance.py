@@ -304,6 +304,39 @@ def test_operations_pending_when_the_connection_goes_end_at_once(make_ensemble: 
     run(make_ensemble, scenario)
 
 
+def test_whoever_does_not_listen_any_more_is_told_nothing(make_ensemble: MakeEnsemble) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        session = await ensemble.session()
+        states, former = Told(), Told()
+        end = session.on_state(former)
+        session.on_state(states)
+        end()
+        await ensemble.cut(session)
+        await states.until(lambda: states.values == [SessionState.SUSPENDED])
+        assert former.values == []
+        await ensemble.heal(session)
+
+    run(make_ensemble, scenario)
+
+
+def test_a_child_that_is_made_anew_at_once_is_told_to_those_who_watch(make_ensemble: MakeEnsemble) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        session, other, told = await ensemble.session(), await ensemble.session(), Told()
+        await session.create("/ids/1", b"", ephemeral=True)
+        other.watch_children("/ids", told)
+        assert await other.children("/ids") == ["1"]
+        before = told.count
+        await session.multi(
+            [DeleteNode(path="/ids/1"), CreateNode(path="/ids/1", data=b"other", ephemeral=True)]
+        )
+        await told.more_than(before)
+        znode = await other.get("/ids/1")
+        assert znode is not None
+        assert (znode.data, znode.ephemeral_owner) == (b"other", session.session_id)
+
+    run(make_ensemble, scenario)
+
+
 def test_an_expired_session_is_followed_by_a_new_one(make_ensemble: MakeEnsemble) -> None:
     async def scenario(ensemble: Ensemble) -> None:
         session, other = await ensemble.session(), await ensemble.session()

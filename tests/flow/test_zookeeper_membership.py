@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Coroutine
 
 import pytest
@@ -11,6 +12,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.clock import SystemClock
 from broker.coordination import paths
 from broker.coordination.memory import MemorySession, MemoryTree
+from broker.coordination.znodes import ConsumerZnode
 from broker.errors import CoordinationError
 from broker.types import TopicPartition
 from mirrormaker.flow.group_positions import StartingPoint
@@ -19,15 +21,18 @@ from mirrormaker.flow.zookeeper_membership import ZooKeeperMembership
 from tests.client.running import run, until
 
 GROUP = "mirror-r"
-T, U = TopicPartition("t", 0), TopicPartition("u", 0)
+T, U, U1 = TopicPartition("t", 0), TopicPartition("u", 0), TopicPartition("u", 1)
 
 
 class World:
     """A membership, what its owner was told, and another session with the same ZooKeeper."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: World | None = None) -> None:
+        """`beside`: with its ZooKeeper, in the other session."""
         tree = MemoryTree()
         self.session, self.other = MemorySession(tree), MemorySession(tree)
+        if beside is not None:
+            self.session, self.other = beside.other, beside.session
         self.copying: dict[TopicPartition, int] = {}
         self.looks = self.members = 0
         self.prepare = self._prepare
@@ -55,12 +60,13 @@ class World:
         self.copying |= {partition: point.lanes[0] for partition, point in points.items()}
 
     async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
-        await self.membership.commit({partition: OffsetAndMetadata(offset=7) for partition in partitions})
+        with contextlib.suppress(CoordinationError):
+            await self.membership.commit({partition: OffsetAndMetadata(offset=7) for partition in partitions})
         self._lose(partitions)
 
     def _lose(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
-            del self.copying[partition]
+            self.copying.pop(partition, None)
 
     def _look_again(self) -> None:
         self.looks += 1
@@ -103,6 +109,45 @@ def test_while_it_is_in_doubt_whose_partitions_are_nothing_moves_and_no_position
         world.membership.assured()
         assert (world.membership.is_in_doubt, world.looks) == (False, 1)
         await world.membership.commit({T: OffsetAndMetadata(offset=5)})
+
+    played(play)
+
+
+def test_topics_that_change_while_the_connection_is_down_leave_no_member_behind() -> None:
+    """Nor does any change of topics leave its listeners to the session."""
+
+    async def play(world: World) -> None:
+        ids, handlers = paths.consumer_ids(GROUP), len(world.session._state_handlers)
+        (before,) = await world.other.children(ids)
+        world.session.suspend()
+        world.membership.subscribe(frozenset({"u"}))
+        await asyncio.sleep(0.01)
+        world.session.resume()
+        await until(lambda: world.copying == {U: 0})
+        (now,) = await world.other.children(ids)
+        found = await world.other.get(paths.consumer_id(GROUP, now))
+        assert found is not None
+        registered = ConsumerZnode.decode(found.data, now)
+        assert (before, registered.subscription) == (now, {"u": 1})
+        assert await world.other.get(paths.consumer_owner(GROUP, T)) is None
+        assert len(world.session._state_handlers) == handlers == 1
+
+    played(play)
+
+
+def test_members_hear_of_the_topics_that_another_reads_from_now_on() -> None:
+    async def play(world: World) -> None:
+        await world.other.set(paths.topic("u"), b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
+        second = World(world)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(second.membership.run())
+            await until(lambda: world.members == second.members == 2)
+            world.membership.subscribe(frozenset({"t", "u"}))
+            await until(lambda: world.copying.keys() | second.copying.keys() == {T, U, U1})
+            second.membership.subscribe(frozenset({"t", "u"}))
+            await until(lambda: len(world.copying.keys() & {U, U1}) == 1)
+            await until(lambda: len(second.copying.keys() & {U, U1}) == 1)
+            await second.membership.close()
 
     played(play)
 
