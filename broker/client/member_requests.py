@@ -82,7 +82,10 @@ class MemberRequests:
             assignments=describe_assignments(assignments),
         )
         synced = await self._link.request(request, timeout_ms=self._patience_ms)
-        self._link.check(synced.error_code, f"sync of group {self._settings.group_id}")
+        what = f"sync of group {self._settings.group_id}"
+        if synced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            what += f": {_too_large(joined, request)}"
+        self._link.check(synced.error_code, what)
         return read_assignment(synced.assignment)
 
     async def heartbeat(self, membership: Membership) -> bool:
@@ -128,3 +131,16 @@ class MemberRequests:
     @property
     def _patience_ms(self) -> int:
         return self._settings.rebalance_timeout_ms + _ANSWER_MARGIN_MS
+
+
+def _too_large(joined: JoinGroupResponse, request: SyncGroupRequest) -> str:
+    """What coordinators have no code for (`GroupMetadataManager.storeGroup` of Apache Kafka). The leader
+    alone knows how much there is.
+    """
+    told = sum(len(member.metadata) for member in joined.members)
+    told += sum(len(share.assignment) for share in request.assignments)
+    size = f" of {told:,} bytes" if request.assignments else ""
+    return (
+        f"the group's metadata{size} may be larger than __consumer_offsets takes: raise its "
+        "max.message.bytes, or have fewer members (workers) or topics in the group"
+    )

@@ -330,6 +330,18 @@ def test_what_joining_again_does_not_mend_ends_the_membership(code: ErrorCode) -
     run(main)
 
 
+def test_a_group_that_outgrew_its_topic_is_named_as_what_may_be_in_the_way() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            subject.peer.sync_codes = [ErrorCode.UNKNOWN_SERVER_ERROR]
+            subject.join()
+            told = r"sync of group g: the group's metadata of \d+ bytes .* raise its max\.message\.bytes"
+            with pytest.raises(ProtocolError, match=told):
+                await subject.running
+
+    run(main)
+
+
 def test_closing_does_not_wait_for_the_other_members_to_join() -> None:
     async def main() -> None:
         async with membership() as subject:
