@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -142,6 +143,33 @@ def test_a_right_that_is_withdrawn_and_given_back_is_told_and_costs_nothing(
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(400))
+    assert running.stop() == 0
+
+
+def states_in(told: dict[str, Any]) -> Counter[tuple[str, str]]:
+    return Counter((each["topic"], each["state"]) for each in told["partitions"])
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_that_may_be_seen_but_not_read_from_the_beginning_holds_back_no_other(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory
+) -> None:
+    closed, opened = "closed-gates", "open-gates"
+    for topic in (closed, opened):
+        create(source, topic, PARTITIONS)
+        produce(source, topic, range(100), PARTITIONS)
+    withdraw(source, closed, AclOperation.READ)
+    selection = {"include": [closed, opened], "name": "{topic}"}
+    running = mirror(source, destination, name="gates", topics=selection)
+    running.start()
+    copied_alone = Counter({(opened, "copying"): PARTITIONS, (closed, "unassigned"): PARTITIONS})
+    told = running.wait_for(lambda told: states_in(told) == copied_alone, "the other topic is copied")
+    assert (told["state"], told["counts"]["troubles"]) == ("running", {"unauthorized": PARTITIONS})
+    give_back(source, closed, AclOperation.READ)
+    running.wait_copied()
+    for topic in (closed, opened):
+        found = [number for places in places_at(destination, topic).values() for number in places.values()]
+        assert sorted(found) == list(range(100))
     assert running.stop() == 0
 
 
