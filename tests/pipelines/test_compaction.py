@@ -49,7 +49,9 @@ def compacted(
     return found
 
 
-@pytest.mark.parametrize(("kind", "windows"), [("json", JSON), ("csv", CSV)])
+@pytest.mark.parametrize(
+    ("kind", "windows"), [pytest.param("json", JSON, marks=pytest.mark.long), ("csv", CSV)]
+)
 def test_lines_are_kept_to_the_letter(
     spark: SparkSession, tmp_path: Path, kind: str, windows: list[list[str]]
 ) -> None:

@@ -61,6 +61,7 @@ def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_name
     assert export(place, table=table).figures == {"rows": 3}
 
 
+@pytest.mark.long
 def test_an_export_of_a_table_that_its_file_names_and_that_has_no_rows_yet(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +143,9 @@ def test_an_export_has_every_column_as_it_was_written(place: Place) -> None:
     assert sorted(exported, key=len) == [before, {**before, "later": "x"}]
 
 
-@pytest.mark.parametrize("options", [{}, {"header": "true", "sep": ";"}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.long), {"header": "true", "sep": ";"}]
+)
 def test_an_export_of_csv_has_the_columns_that_were_written(place: Place, options: dict[str, str]) -> None:
     place.produce([])
     layout = TableLayout(format="csv", partition_by=("hour",), options=options)

@@ -21,6 +21,7 @@ from tests.node.file_systems import mounted_tmpfs
 from tests.pipelines.place import HOUR_MS, START_MS, Place, give_up, order
 
 
+@pytest.mark.timeout(400)  # many runs, each of which Spark begins anew
 def test_runs_load_every_record_once_and_note_what_they_did(place: Place) -> None:
     place.produce(order(number, number // 10) for number in range(30))
     bad = [(START_MS, b"{"), (START_MS + 1, b'{"id": "x", "price": 1}'), (START_MS + 2, b"\xff\xfe")]

@@ -156,7 +156,7 @@ def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -
     assert sorted(tuple(row) for row in rows(spark, url, "orders")) == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
-@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_rows_of_a_task_that_was_run_twice_are_not_moved_in(
     spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
@@ -199,6 +199,7 @@ def test_a_table_that_cannot_be_read_for_a_moment_stays(
     assert sorted(row.id for row in rows(spark, url, "orders")) == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_table_may_have_a_name_as_long_as_the_database_takes(spark: SparkSession, url: str) -> None:
     frame = spark.range(3).selectExpr("id", "'t' as topic")
     for schema in ("", "other."):

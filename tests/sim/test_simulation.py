@@ -14,8 +14,8 @@ from tests.sim.simulation import run_seed, with_transactions
 
 SEEDS = 200
 TRANSACTION_SEEDS = 40
-AT_A_TIME = 20
-LONG_FROM, LONG_TRANSACTIONS_FROM = 20, 20
+AT_A_TIME = 10
+LONG_FROM, LONG_TRANSACTIONS_FROM = 10, 10
 """Seeds from here on run with the long tests."""
 
 

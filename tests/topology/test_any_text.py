@@ -47,7 +47,7 @@ def load(text: str) -> None:
             assert place[1] is None or 1 <= int(place[1]) <= lines + 1, problem
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(changes=st.lists(st.tuples(st.sampled_from(TOKENS), st.sampled_from(ODD)), min_size=1, max_size=3))
 def test_any_word_may_be_any_other_thing(changes: list[tuple[tuple[int, int], str]]) -> None:
     text = FILE
