@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TEST_PROCESSES ?= 6# a good part of the tests' time is waiting for real nodes
+TEST_PROCESSES ?= 4# a good part of the tests' time is waiting for real nodes
 
 .PHONY: venv compiled demo test tests-compiled lint bench interop chaos fuzz clean
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.types import HostPort
+from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
 from tests.spark.topics import append, fill
 
 
 def run(spark: SparkSession, bootstrap: str, directory: Path, **options: str) -> StreamingQuery:
     """Load what there is since the last run into files below `directory`."""
+    for _ in range(STARTS_MAX - 1):
+        try:
+            return run_once(spark, bootstrap, directory, **options)
+        except StreamingQueryException as error:
+            if not is_slow_start(error):
+                raise
+    return run_once(spark, bootstrap, directory, **options)
+
+
+def run_once(spark: SparkSession, bootstrap: str, directory: Path, **options: str) -> StreamingQuery:
     query = (
         spark.readStream.format("mirror")
         .option("kafka.bootstrap.servers", bootstrap)
