@@ -57,12 +57,12 @@ NO_MEMBERSHIP = Membership()
 
 
 class OffsetsRefusedError(ProtocolError):
-    """A coordinator refused offsets, each for its own reason, of which the first is told. Those of the commit
-    that are not among `refused` it has stored.
+    """A coordinator refused offsets, each for its own reason, of which the first is told, or the first that
+    passes by itself. Those of the commit that are not among `refused` it has stored.
     """
 
     def __init__(self, refused: Mapping[TopicPartition, ProtocolError]) -> None:
-        first = next(iter(refused.values()))
+        first = min(refused.values(), key=lambda error: not error.code.retriable)
         super().__init__(first.code, first.message)
         self.refused: Mapping[TopicPartition, ErrorCode] = {
             partition: error.code for partition, error in refused.items()

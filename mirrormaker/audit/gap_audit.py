@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 
+from broker.client.backoff import system_random
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
@@ -32,6 +34,10 @@ MARKERS_READ_MAX = 50
 """Of a partition, of those of one offset in a route of transactions, where a marker may stand: the others are
 taken for markers.
 """
+MARKERS_OF_ALL_READ_MAX = 1_000
+"""The same of all lanes together, about: each place is a round trip of its own."""
+MARKERS_LANE = "audit-markers"
+"""Of the connections over which such places are asked for; they are kept from audit to audit."""
 MARKER_FETCH_BYTES = 4096
 """Asked for at a place where a marker may stand: whatever stands there is answered whole."""
 BACK_OFFSETS = 200_000
@@ -77,18 +83,32 @@ class GapAudit:
         if not self._view.is_exclusive:  # whatever stands there, somebody may have written it
             findings.outcomes[Outcome.OTHERS] += total(gaps)
             return []
-        room = min(MARKERS_READ_MAX, GAPS_READ_MAX - len(gaps))
         destination = self._view.destination
         self._lane_there = destination.new_lane("audit")
         try:
-            for gap in (*gaps[:GAPS_READ_MAX], *_spread(single, room)):
+            for gap in gaps[:GAPS_READ_MAX]:
                 found += await self._read_gap(source, to, gap, findings)
         finally:
             await destination.release_lane(self._lane_there)
+        self._lane_there = MARKERS_LANE
+        for gap in _spread(single, self._markers_room()):
+            try:
+                found += await self._read_gap(source, to, gap, findings)
+            except ProtocolError as error:
+                if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                break  # who may only write there has them taken for markers, as those that are not looked at
         findings.outcomes[Outcome.UNRECORDED] += sum(gap.length for gap in gaps[GAPS_READ_MAX:])
         return found
 
     # ---- where
+
+    def _markers_room(self) -> int:
+        """How many places of a lane are looked at. Where there are more lanes than places for all, each audit
+        has others in it.
+        """
+        share = MARKERS_OF_ALL_READ_MAX / len(self._view.passes)
+        return min(MARKERS_READ_MAX, int(share + system_random()))
 
     def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
         view = self._view

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.errors import CorruptRecordsError
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit, Lane
@@ -72,6 +72,10 @@ class LedgerAudit:
                 found += await self._gaps.lane(source, to, passes, findings)
             except CorruptRecordsError as error:
                 audit.problem = f"damaged records: {error}"
+            except ProtocolError as error:
+                if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                audit.problem = f"what the ledger does not know of {to} cannot be read: {error}"
         judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
         findings.sort()

@@ -177,8 +177,11 @@ class AuditWatch:
 
 
 def _recreated(cluster: Cluster, topics: Collection[str], known: dict[str, TopicId]) -> set[str]:
-    """Of these, topics with another id than is known; then `known` has the ids of all."""
-    ids = {topic: cluster.topics[topic].topic_id for topic in topics if topic in cluster.topics}
+    """Of these, topics with another id than is known; then `known` has the ids of all. Nodes that are older
+    than others of their cluster tell no ids.
+    """
+    told = ((topic, cluster.topics[topic].topic_id) for topic in topics if topic in cluster.topics)
+    ids = {topic: topic_id for topic, topic_id in told if topic_id != NO_TOPIC_ID}
     recreated = {topic for topic, topic_id in ids.items() if known.get(topic, topic_id) != topic_id}
     known |= ids
     return recreated

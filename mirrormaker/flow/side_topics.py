@@ -45,8 +45,14 @@ async def read_batch_sizes_max(cluster: Cluster, topics: Collection[str]) -> dic
     """How large a batch each topic takes, None where the cluster does not tell; without those that could not
     be asked for just now. Raises BrokerError.
     """
+    try:
+        described = await Admin(cluster).describe_topics_configs(topics, [_SIZE_MAX])
+    except ProtocolError as error:
+        if error.code.retriable:
+            raise
+        return dict.fromkeys(topics)  # of no topic: hosted clusters leave the request out
     found: dict[str, int | None] = {}
-    for topic, told in (await Admin(cluster).describe_topics_configs(topics, [_SIZE_MAX])).items():
+    for topic, told in described.items():
         if not isinstance(told, ProtocolError):
             entry = told.get(_SIZE_MAX)
             found[topic] = int(entry.value) if entry is not None and entry.value is not None else None

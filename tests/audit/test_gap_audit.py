@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.audit import gap_audit
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.findings import Findings
 from mirrormaker.audit.gap_audit import GapAudit
+from mirrormaker.audit.ledger_audit import LedgerAudit
+from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView
 from tests.audit.views import ONE, OTHER, TO, exactly_once_view, lane
@@ -77,3 +81,41 @@ def test_of_very_many_places_of_markers_some_are_looked_at(
     assert look(monkeypatch, view, [2 * count - 1], places=looked) == [(ONE, 2 * count - 1, 1)]
     assert looked[0] == 2 * count - 1, "longer ones come first"
     assert (len(looked), looked[1]) == (places, 1)
+
+
+@pytest.mark.parametrize("places", [6, 1])
+def test_lanes_share_the_places_of_markers_that_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, places: int
+) -> None:
+    monkeypatch.setattr(gap_audit, "MARKERS_OF_ALL_READ_MAX", places)
+    one = lane(*((each, 4 * each, 1) for each in range(100)))
+    other = lane(*((each, 4 * each + 2, 1) for each in range(100)))
+    looked: list[int] = []
+    look(monkeypatch, exactly_once_view({ONE: one, OTHER: other}, 400), [], places=looked)
+    if places > 2:
+        assert len(looked) == places
+    else:
+        assert len(looked) <= 2, "each lane gets one of them or none, by chance"
+
+
+def test_places_that_may_not_be_read_are_taken_for_markers_unless_they_are_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def audit(*runs: tuple[int, int, int], end: int) -> PartitionAudit:
+        view = exactly_once_view({ONE: lane(*runs)}, end)
+        audit = LedgerAudit(view)
+        return asyncio.run(audit.partition(ONE, ()))
+
+    asked: list[TopicPartition] = []
+
+    async def refuse(reader: LogReader, _: int) -> None:
+        asked.append(ONE)
+        raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch of jfk.flights-0")
+
+    monkeypatch.setattr(LogReader, "_ask", refuse)
+    audited = audit((0, 0, 2), (2, 3, 2), (4, 6, 2), end=9)
+    assert (audited.problem, audited.findings.equal, len(asked)) == (None, 6, 1)
+    audited = audit((0, 0, 2), (2, 6, 2), end=9)
+    assert audited.problem is not None
+    assert "jfk.flights-0 cannot be read" in audited.problem
+    assert (audited.findings.equal, audited.findings.has_differences) == (4, False)

@@ -177,3 +177,16 @@ def test_a_destination_that_was_made_anew_is_looked_at_from_its_beginning(
     audits.there.topics[TO.topic].topic_id = TopicId(UUID(int=topic_id))
     assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(100, 100))]
     assert audits.looked_to[-1] == {}
+
+
+def test_nodes_that_tell_no_id_for_a_while_have_not_made_a_topic_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audits = Audits(monkeypatch)
+    topic_id = audits.here.topics["flights"].topic_id
+    audits.audit()
+    for told in (NO_TOPIC_ID, topic_id):
+        audits.here.topics["flights"].topic_id = told
+        assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(100, 100))]
+    audits.here.topics["flights"].topic_id = TopicId(UUID(int=3))
+    assert audits.audit() == [(ONE, Range(0, 100)), (OTHER, Range(0, 100))]

@@ -643,5 +643,27 @@ def test_of_offsets_that_are_refused_in_part_it_is_told_which() -> None:
     run(main)
 
 
+def test_offsets_are_sent_again_where_what_refused_some_of_them_passes_by_itself() -> None:
+    async def main() -> None:
+        async with CoordinatingPeer() as peer:
+            passing = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+
+            def refuse(request: OffsetCommitRequest) -> OffsetCommitResponse:
+                answer = peer._commit(request)
+                first, second = answer.topics[0].partitions
+                first.error_code, second.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED, passing.pop(0)
+                return answer
+
+            peer.on(OffsetCommitRequest, refuse)
+            async with Cluster(PeerCluster(peer).bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
+                position = OffsetAndMetadata(offset=3)
+                with pytest.raises(OffsetsRefusedError, match="TOPIC_AUTHORIZATION_FAILED") as refused:
+                    await commit_offsets(cluster, "g", {ZERO: position, ONE: position})
+                assert refused.value.refused == {ZERO: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+                assert not passing
+
+    run(main)
+
+
 def test_a_share_without_bytes_is_none() -> None:
     assert read_assignment(b"") == Assignment()

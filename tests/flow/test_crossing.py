@@ -8,10 +8,13 @@ from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.topic_admin import NewTopic
 from broker.types import TopicPartition
+from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from mirrormaker.flow.crossing import Crossing
 from mirrormaker.flow.exchange import FlowConfig
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.side_topics import read_batch_sizes_max
 from mirrormaker.flow.trouble import Trouble, TroubleKind
+from tests.client.peers import Peer, PeerCluster
 from tests.client.running import run, until
 from tests.conftest import ClusterFactory
 from tests.plan.worlds import route
@@ -46,5 +49,15 @@ def test_a_partition_that_stands_for_its_size_is_fetched_soon_after_the_limit_is
             await until(lambda: machine.partitions[SOURCE].fetch_not_before_ms < LONG_MS)
             following.cancel()
             await asyncio.wait([following])
+
+    run(main)
+
+
+def test_a_cluster_that_tells_no_settings_at_all_tells_no_size_of_any_topic() -> None:
+    async def main() -> None:
+        async with Peer() as peer:
+            del peer.versions[DescribeConfigsRequest.api_key]
+            async with Cluster(PeerCluster(peer).bootstrap) as destination:
+                assert await read_batch_sizes_max(destination, ["a", "b"]) == {"a": None, "b": None}
 
     run(main)
