@@ -48,7 +48,7 @@ async def _cancel_all() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 32), names=st.sampled_from(PartitionNames))
 def test_any_joins_leaves_and_expiries_end_with_one_reader_of_every_partition(
     seed: int, names: PartitionNames

@@ -177,7 +177,7 @@ def logs_of(**topics: tuple[int, float]) -> dict[TopicPartition, Log]:
     }
 
 
-@pytest.mark.parametrize("loops_count", [1, 3])
+@pytest.mark.parametrize("loops_count", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_quiet_topic_has_what_it_needs_beside_one_of_many_partitions(loops_count: int) -> None:
     """Its half of the limit is more than what is produced into it."""
     simulation = Simulation(
@@ -188,7 +188,7 @@ def test_a_quiet_topic_has_what_it_needs_beside_one_of_many_partitions(loops_cou
     assert simulation.copied("quiet") + simulation.copied("noisy") > 0.98 * LIMIT * 30
 
 
-@pytest.mark.parametrize("loops_count", [1, 3])
+@pytest.mark.parametrize("loops_count", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_topics_that_want_more_get_as_much_as_each_other(loops_count: int) -> None:
     simulation = Simulation(logs_of(noisy=(40, LIMIT / 10), quiet=(1, 0.6 * LIMIT)), loops_count=loops_count)
     simulation.run(30_000)
@@ -203,7 +203,9 @@ def test_among_many_topics_it_does_not_matter_who_has_more_partitions() -> None:
     assert simulation.lacking_ms(TopicPartition("quiet", 0)) < 4_000
 
 
-@pytest.mark.parametrize(("source_ms", "destination_ms"), [(10, 10), (150, 100)])
+@pytest.mark.parametrize(
+    ("source_ms", "destination_ms"), [pytest.param(10, 10, marks=pytest.mark.long), (150, 100)]
+)
 def test_a_topic_that_is_alone_has_all_of_the_limit(source_ms: int, destination_ms: int) -> None:
     terms = RouteTerms(limit=LIMIT, ahead_ms=500 + 2 * (source_ms + destination_ms))
     logs = logs_of(noisy=(40, LIMIT / 10), idle=(3, 1.0))
@@ -212,7 +214,7 @@ def test_a_topic_that_is_alone_has_all_of_the_limit(source_ms: int, destination_
     assert simulation.copied("noisy") > 0.97 * LIMIT * 20
 
 
-@pytest.mark.parametrize("loops_count", [1, 3])
+@pytest.mark.parametrize("loops_count", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_what_is_in_danger_is_fetched_as_it_is_sent(loops_count: int) -> None:
     terms = RouteTerms(limit=LIMIT, is_in_danger=lambda partition: partition.source.topic == "endangered")
     logs = logs_of(endangered=(3, LIMIT), usual=(40, LIMIT / 10))
@@ -232,7 +234,7 @@ class Dropping(Passage):
         return Intake(position=intake.position) if partition.source.topic == "dropped" else intake
 
 
-@pytest.mark.parametrize("partitions", [3, 6])
+@pytest.mark.parametrize("partitions", [pytest.param(3, marks=pytest.mark.long), 6])
 def test_a_topic_that_is_left_out_keeps_nothing_from_the_others(partitions: int) -> None:
     """What is not sent uses nothing of the limit."""
     logs = logs_of(dropped=(partitions, 100 * LIMIT), kept=(partitions, 0.3 * LIMIT / partitions))

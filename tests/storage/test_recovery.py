@@ -33,6 +33,8 @@ from tests.storage.samples import (
     numbered,
 )
 
+STEP = 3
+"""Every byte is some test's: one test in so many runs with each test run, the others with the long ones."""
 THREE_SEGMENTS = LogConfig(segment_bytes=240, index_interval_bytes=0)
 
 
@@ -128,13 +130,16 @@ def check_recovery(place: DiskAt, expected: list[tuple[int, bytes]], end: int) -
     assert contents(again) == [*first[4], (end, b"next")]
 
 
-def test_damage_at_every_byte_of_a_log_costs_only_what_follows() -> None:
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(1, STEP))]
+)
+def test_damage_at_every_byte_of_a_log_costs_only_what_follows(first: int) -> None:
     original = memory_place()
     log = filled(original)
     expected = contents(log)
     files = original.files()
     for name in sorted(name for name in files if name.endswith(".log")):
-        for position in range(len(files[name])):
+        for position in range(first, len(files[name]), STEP):
             for data in damages(files[name], position):
                 if (at := damaged_at(files, name, data)) is not None:
                     check_recovery(restored({**files, name: data}), expected, surviving_end(files, name, at))
