@@ -23,15 +23,17 @@ from broker.client.group_offset_admin import (
     ToOffset,
     ToTime,
 )
+from broker.client.group_offsets import OffsetAndMetadata
 from broker.clock import SystemClock
 from broker.errors import BrokerError, ConfigurationError
-from broker.types import TopicPartition
+from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.passed_over import note_passed_over
 from mirrormaker.flow.position_moves import move_positions, withdraw_readable
+from mirrormaker.flow.position_note import read_note, write_note
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.grounds import may_append, refusal
@@ -104,7 +106,7 @@ async def seek(
             route.name,
             {each: (before[each].offset, to) for each, to in moved.items() if each in before},
         )
-        await admin.reset_group_offsets(route.group, moved)
+        await admin.reset_group_offsets(route.group, _noted(moved, before))
         if route.delivery is not Delivery.AT_LEAST_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved
@@ -141,6 +143,17 @@ async def _find(
         found = await offsets_of_window(source, partitions, TimeWindow(from_ms=destination.timestamp_ms))
         return {each: found[each].first for each in partitions}
     return await admin.move_group_offsets(route.group, destination, partitions, validate_only=True)
+
+
+def _noted(
+    moved: Mapping[TopicPartition, int], before: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The positions, for whatever topic has the name; where copies went so far stays known."""
+    led = {each: read_note(at.metadata).led for each, at in before.items()}
+    return {
+        each: OffsetAndMetadata(offset=to, metadata=write_note(NO_TOPIC_ID, "", led.get(each)))
+        for each, to in moved.items()
+    }
 
 
 async def _move_at_destination(

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from broker.client.cluster import Cluster
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.position_note import read_note
 from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, position_in
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
@@ -34,7 +35,7 @@ async def read_positions(
     return {
         partition: position.offset
         for partition, position in stored.items()
-        if _is_of(position.metadata, _topic_id(source, partition.topic))
+        if read_note(position.metadata).is_of(_topic_id(source, partition.topic))
     }
 
 
@@ -62,9 +63,3 @@ async def _at_destination(
 def _topic_id(source: Cluster, topic: str) -> TopicId:
     known = source.topics.get(topic)
     return NO_TOPIC_ID if known is None else known.topic_id
-
-
-def _is_of(metadata: str, topic_id: TopicId) -> bool:
-    """Whether a position was stored for the topic that has the name now; see `flow.group_positions`."""
-    stored = metadata.partition(" ")[0]
-    return topic_id == NO_TOPIC_ID or stored in ("", "-", str(topic_id))

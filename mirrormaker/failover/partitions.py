@@ -13,6 +13,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.failover.sides import Sides
 from mirrormaker.flow.lane_note import arrears_in
 from mirrormaker.flow.position_moves import move_positions
+from mirrormaker.flow.position_note import read_note
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -94,7 +95,7 @@ def noted_offset(route: RouteSpec, stored: OffsetAndMetadata | None) -> int | No
     """
     if stored is None or route.delivery is not Delivery.AT_MOST_ONCE:
         return None
-    lacked = arrears_in(stored.offset, stored.metadata.partition(" ")[2])
+    lacked = arrears_in(stored.offset, read_note(stored.metadata).note)
     return None if lacked is None else lacked.first
 
 

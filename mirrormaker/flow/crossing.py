@@ -18,6 +18,7 @@ from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_sizes_max
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transit import RouteTransit
@@ -58,6 +59,10 @@ class Crossing:
             position=0,
             is_merged=lanes.is_merged,
         )
+
+    def led(self, topic: str) -> Led:
+        """Where copies of a topic go."""
+        return Led(self.transit.ways(topic).main, self._destination.cluster_id)
 
     def outgrown(self, partitions: Iterable[Partition]) -> frozenset[TopicPartition]:
         """Those that lead to other destinations by now than when they were assigned: records are spread over

@@ -1,8 +1,9 @@
 """Positions of a route that its group at the source keeps, and where to start without one.
 
 With a position the id of its topic is stored, so that a topic of the same name that was created later is not
-taken for it, and what the route's delivery wants to be remembered: `ID` or `ID NOTE` (the id `-` where the
-source does not tell).
+taken for it, what the route's delivery wants to be remembered, and where copies go (`position_note`). A
+position counts wherever they go: one that goes on to another topic than before is told of, and stored
+anew before anything is copied there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.delivery import AtLeast, KnownStart
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane_note import uneven_note
+from mirrormaker.flow.position_note import Led, led_elsewhere, read_note, write_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets_found
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -27,7 +29,6 @@ from mirrormaker.topology.model import Start, StartPosition
 FIRST_TIMEOUT_MS = 2_000
 """How long the leaders of partitions that have no position may take to be found: others wait for that."""
 
-_NO_ID = "-"
 _OF_A_PARTITION = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """Refusals of a position that say nothing about the member or its group."""
 
@@ -75,7 +76,7 @@ FindFormer = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicParti
 
 class GroupPositions:
     """Of one member of the group. `on_event` is told what a person should know, `on_trouble` of partitions
-    that the route may not begin.
+    that the route may not begin; `find_led` tells where copies of a topic go, None: that cannot be stored.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class GroupPositions:
         on_event: Callable[..., None],
         find_former: FindFormer,
         on_trouble: Callable[[Trouble], None],
+        find_led: Callable[[str], Led | None],
     ) -> None:
         self._source = source
         self._member = member
@@ -93,6 +95,7 @@ class GroupPositions:
         self._on_event = on_event
         self._find_former = find_former
         self._on_trouble = on_trouble
+        self._find_led = find_led
         self._not_started: dict[TopicPartition, str] = {}
         """What has been told of partitions that cannot be asked about."""
 
@@ -125,12 +128,14 @@ class GroupPositions:
         """
         points: dict[TopicPartition, StartingPoint] = {}
         former: dict[TopicPartition, int] = {}
-        for source, position in (await self._member.committed(partitions)).items():
-            topic_id, _, note = position.metadata.partition(" ")
-            if self._is_same_topic(source.topic, topic_id):
-                points[source] = StartingPoint((position.offset,), note, position.leader_epoch)
+        stored = await self._member.committed(partitions)
+        for source, position in stored.items():
+            beside = read_note(position.metadata)
+            if beside.is_of(self.topic_id(source.topic)):
+                points[source] = StartingPoint((position.offset,), beside.note, position.leader_epoch)
             else:
                 former[source] = position.offset
+        await self._lead(points, stored)
         fresh = frozenset(partitions) - points.keys() - former.keys()
         if fresh:  # a source forgets positions along with their topic
             try:
@@ -142,6 +147,29 @@ class GroupPositions:
         for source, point in (await self.first(former, Start.EARLIEST)).items():
             points[source] = point._replace(former_position=former[source])
         return points | await self._new(fresh)
+
+    async def _lead(
+        self,
+        points: dict[TopicPartition, StartingPoint],
+        stored: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        """Have the positions of these say where copies go now, as far as they do not. Those that are refused
+        are told of and left out. Raises BrokerError.
+        """
+        found = {source.topic: self._find_led(source.topic) for source in points}
+        now = {topic: led for topic, led in found.items() if led is not None}
+        unsaid = {
+            source: self._kept_at(source, point)
+            for source, point in points.items()
+            if source.topic in now and not _leads_to(stored[source], now[source.topic])
+        }
+        was = led_elsewhere({source: stored[source].metadata for source in points}, now)
+        await self._store_or_leave(points, unsaid)
+        for topic, led in was.items():
+            self._on_event("copies_go_elsewhere", topic=topic, before=led.topic, now=now[topic].topic)
+
+    def _kept_at(self, source: TopicPartition, point: StartingPoint) -> StoredPosition:
+        return StoredPosition(point.lanes[0], self.topic_id(source.topic), point.note, point.leader_epoch)
 
     async def _tell(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Have the group know where the delivery is, for whoever looks at its lag: a process that was killed
@@ -155,7 +183,7 @@ class GroupPositions:
             behind = {
                 source: position
                 for source, position in told.items()
-                if source not in stored or not _says(stored[source], position)
+                if source not in stored or not self._says(source, stored[source], position)
             }
             if behind:
                 await self.store(behind)
@@ -168,27 +196,37 @@ class GroupPositions:
             min(point.lanes), self.topic_id(source.topic), uneven_note(place), point.leader_epoch
         )
 
+    def _says(self, source: TopicPartition, stored: OffsetAndMetadata, position: StoredPosition) -> bool:
+        """Whether that is stored, of whichever topic, and where copies go."""
+        led = self._find_led(source.topic)
+        same = (stored.offset, read_note(stored.metadata).note) == (position.offset, position.note)
+        return same and (led is None or _leads_to(stored, led))
+
     async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
         """Where a new route starts. That is stored before anything is copied: a later start must not find a
         later end of the source, and a route that has a position is known to write its topics. Partitions
         whose position is refused are told of and left out.
         """
         points = await self.first(partitions, self._start)
-        if not points:
-            return points
+        stored = {source: self._kept_at(source, point) for source, point in points.items()}
+        await self._store_or_leave(points, stored)
+        return points
+
+    async def _store_or_leave(
+        self, points: dict[TopicPartition, StartingPoint], stored: Mapping[TopicPartition, StoredPosition]
+    ) -> None:
+        """Store these; partitions of which the source refuses that are told of, and taken out of `points`.
+        Raises BrokerError.
+        """
+        if not stored:
+            return
         try:
-            await self.store(
-                {
-                    source: StoredPosition(point.lanes[0], self.topic_id(source.topic))
-                    for source, point in points.items()
-                }
-            )
+            await self.store(stored)
         except OffsetsRefusedError as error:
             if not _OF_A_PARTITION.issuperset(error.refused.values()):
                 raise
             for source, code in error.refused.items():
                 self._tell_refused(source, points.pop(source), code)
-        return points
 
     def _tell_refused(self, source: TopicPartition, point: StartingPoint, code: ErrorCode) -> None:
         trouble = refused(source, point.lanes[0], code, "source")
@@ -220,7 +258,7 @@ class GroupPositions:
             {
                 source: OffsetAndMetadata(
                     offset=position.offset,
-                    metadata=_metadata(position.topic_id, position.note),
+                    metadata=write_note(position.topic_id, position.note, self._find_led(source.topic)),
                     leader_epoch=position.leader_epoch,
                 )
                 for source, position in positions.items()
@@ -232,11 +270,6 @@ class GroupPositions:
         known = self._source.topics.get(topic)
         return known.topic_id if known is not None else NO_TOPIC_ID
 
-    def _is_same_topic(self, topic: str, stored: str) -> bool:
-        """Whether a position counts: not when the topic was deleted and created again since."""
-        topic_id = self.topic_id(topic)
-        return topic_id == NO_TOPIC_ID or stored in ("", _NO_ID, str(topic_id))
-
 
 def _point_of(place: Place) -> StartingPoint:
     return StartingPoint(
@@ -247,11 +280,6 @@ def _point_of(place: Place) -> StartingPoint:
     )
 
 
-def _says(stored: OffsetAndMetadata, position: StoredPosition) -> bool:
-    """Whether that is stored, of whichever topic."""
-    return (stored.offset, stored.metadata.partition(" ")[2]) == (position.offset, position.note)
-
-
-def _metadata(topic_id: TopicId, note: str) -> str:
-    told = "" if topic_id == NO_TOPIC_ID else str(topic_id)
-    return f"{told or _NO_ID} {note}" if note else told
+def _leads_to(stored: OffsetAndMetadata, led: Led) -> bool:
+    was = read_note(stored.metadata).led
+    return was is not None and was.is_at(led)

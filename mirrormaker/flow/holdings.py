@@ -26,11 +26,12 @@ from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.lane_note import arrears_in, noted_place
 from mirrormaker.flow.membership import Points, SourceMembership
+from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble
-from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.model import Membership, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
@@ -87,7 +88,7 @@ class Holdings:
         self._member = member
         self._topics = frozenset(topics)
         self._positions = GroupPositions(
-            self._source, member, self.route.start, self._note, self._find_former, self._meet
+            self._source, member, self.route.start, self._note, self._find_former, self._meet, self._find_led
         )
         self.commits = PositionCommits(
             engine.machine, engine.reader, self._positions, engine.mode, self._books, engine.writer.pump
@@ -149,6 +150,10 @@ class Holdings:
         if self._books is None:
             return {}
         return await self._books.former([self._engine.crossing.assignment(source) for source in sources])
+
+    def _find_led(self, topic: str) -> Led | None:
+        """ZooKeeper keeps positions alone."""
+        return None if self.route.membership is Membership.ZOOKEEPER else self._engine.crossing.led(topic)
 
     def _meet(self, trouble: Trouble) -> None:
         """One of these partitions cannot be begun."""

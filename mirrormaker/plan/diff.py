@@ -34,6 +34,7 @@ from mirrormaker.plan.standing import (
     budget_notices,
     estimate_route,
     lag_notices,
+    moved_notices,
     standing_notices,
 )
 from mirrormaker.plan.steps import (
@@ -255,6 +256,8 @@ class _Draft:
             for each in further:
                 self.notices += size_notices(route, source.topics[topic], copies[each])
             committed = positions.get(topic, {})
+            if (before := source.moved.get(route.name, {}).get(topic)) is not None:
+                self.notices += moved_notices(route, source.topics[topic], before, name)
             self.notices += standing_notices(route, source.topics[topic], committed)
             self.notices += lag_notices(route, source.topics[topic], committed, punctual)
         names = sorted({name for written in planned.written.values() for name in written})

@@ -26,6 +26,7 @@ class NoticeKind(Enum):
     LAG = "lag"
     CATCH_UP = "catch_up"
     LOST = "lost"
+    MOVED = "moved"
     DAEMON = "daemon"
     PAUSED = "paused"
     HALTED = "halted"

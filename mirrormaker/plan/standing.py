@@ -106,6 +106,16 @@ def standing_notices(
         yield Notice(kind=NoticeKind.RETENTION, about=about, message=message)
 
 
+def moved_notices(route: RouteSpec, topic: ObservedTopic, before: str, name: str) -> Iterator[Notice]:
+    """That copies went to `before`, and go to `name` of the destination now."""
+    where = f"{before!r}" if before != name else f"{before!r} of another cluster"
+    message = (
+        f"was copied to {where} so far, and goes on where it was: {name!r} lacks what came before; "
+        "`mirrormaker seek` takes the route back"
+    )
+    yield Notice(kind=NoticeKind.MOVED, about=f"{route.name}: {topic.name}", message=message)
+
+
 def lag_notices(
     route: RouteSpec,
     topic: ObservedTopic,

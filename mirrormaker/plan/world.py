@@ -6,7 +6,7 @@ here, and only `plan/` compares the two. A cluster that cannot be reached is par
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,8 +94,10 @@ class ObservedCluster:
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     positions: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """What routes that read here have committed: topic -> partition -> offset."""
-    moved: Mapping[RouteName, Collection[str]] = field(default_factory=dict)
-    """Of exactly-once routes: topics whose positions are of copies that went to another topic than now."""
+    moved: Mapping[RouteName, Mapping[str, str]] = field(default_factory=dict)
+    """Topics whose positions are of copies that went to another topic than now, or to one of that name in
+    another cluster, with its name.
+    """
     starts: Mapping[RouteName, Mapping[TopicPartition, int]] = field(default_factory=dict)
     """For routes that start at a time: the offset of the first record from then on, -1 where none is."""
     punctual: Mapping[RouteName, Mapping[TopicPartition, int]] = field(default_factory=dict)

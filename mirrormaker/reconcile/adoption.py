@@ -16,6 +16,7 @@ from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.grounds import copied_before, grounds_of
 from mirrormaker.reconcile.kept_positions import KeptPosition, begun_topics, moved_topics, read_positions
+from mirrormaker.reconcile.moved_copies import moved_copies
 from mirrormaker.reconcile.take_overs import settled_records
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
@@ -63,13 +64,16 @@ class Adoption:
         async with route_group(
             route, self._spec, self._source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
         ) as group:
-            found = {source.topic for source in await group.group_offsets(route.group, partitions)}
+            committed = await group.group_offsets(route.group, partitions)
+        found = {source.topic for source in committed}
+        texts = {source: at.metadata for source, at in committed.items()}
+        moved = moved_copies(texts, route, self._destination.cluster_id)
         if route.delivery is Delivery.EXACTLY_ONCE:
             kept, naming = await self._kept(route), compile_naming(route.source, route.topics)
             cluster_id = self._source.cluster_id
-            found -= moved_topics(kept, cluster_id, naming)
+            moved = moved_topics(kept, cluster_id, naming, moved)
             found |= begun_topics(kept, cluster_id, naming)
-        return found.intersection(topics)
+        return found.intersection(topics) - moved.keys()
 
     async def _end_decisions(self, route: RouteSpec, written: Written) -> None:
         """Those that a position has come of have done what they were for."""

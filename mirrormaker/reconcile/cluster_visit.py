@@ -14,6 +14,7 @@ from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
+from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.log_sizes import leader_log_sizes
 from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from broker.client.rights import Rights, read_rights
@@ -28,9 +29,10 @@ from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.kept_positions import KeptPositions, read_positions
+from mirrormaker.reconcile.moved_copies import moved_copies
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import ClusterSpec, RouteSpec, StartAtTime, Topology
+from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteSpec, StartAtTime, Topology
 from mirrormaker.topology.naming import compile_naming
 
 TOPICS_A_REQUEST = 500
@@ -57,8 +59,12 @@ class ClusterVisit:
         await cluster.refresh()
         return cls(cluster, spec, clock)
 
-    async def finish(self, topology: Topology, wanted: Collection[str]) -> ObservedCluster:
-        """Ask about the wanted topics, and what routes from and to here have to do with the cluster."""
+    async def finish(
+        self, topology: Topology, wanted: Collection[str], ids: Mapping[ClusterName, str | None]
+    ) -> ObservedCluster:
+        """Ask about the wanted topics, and what routes from and to here have to do with the cluster. `ids`:
+        of the clusters that answered.
+        """
         routes = [route for route in topology.routes if route.enabled]
         leaving = [route for route in routes if route.source == self.spec.name]
         touching = [route for route in routes if self.spec.name in (route.source, route.destination)]
@@ -70,12 +76,17 @@ class ClusterVisit:
             name: replace(described[name], traffic=traffic.get(name, {}), rights=rights.topics.get(name))
             for name in names
         }
+        committed = {route: await self._positions(route) for route in leaving}
         return ObservedCluster(
             name=self.spec.name,
             cluster_id=self.cluster.cluster_id,
             nodes=len(self.cluster.metadata.nodes),
             topics={**self.topics, **details},
-            positions={route.name: await self._positions(route) for route in leaving},
+            positions={route.name: _by_topic(found) for route, found in committed.items()},
+            moved={
+                route.name: moved_copies(_texts(found), route, ids.get(route.destination))
+                for route, found in committed.items()
+            },
             starts={route.name: await self._starts(route) for route in leaving},
             punctual={route.name: await self._punctual(route) for route in leaving},
             control=await self._control() if len(touching) > len(leaving) else (),
@@ -137,18 +148,14 @@ class ClusterVisit:
     async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
         return {partition: at.offset for partition, at in (await self._found(partitions, when)).items()}
 
-    async def _positions(self, route: RouteSpec) -> Mapping[str, Mapping[int, int]]:
+    async def _positions(self, route: RouteSpec) -> Mapping[TopicPartition, OffsetAndMetadata]:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
         partitions = self.cluster.metadata.topic_partitions(sorted(selected))
         async with route_group(
             route, self.spec, self.cluster, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
         ) as group:
             asked = group.group_offsets(route.group, partitions)
-            committed = await self._try(asked, f"positions of {route.name!r}", {})
-        positions: dict[str, dict[int, int]] = defaultdict(dict)
-        for partition, at in committed.items():
-            positions[partition.topic][partition.partition] = at.offset
-        return positions
+            return await self._try(asked, f"positions of {route.name!r}", {})
 
     async def _starts(self, route: RouteSpec) -> Mapping[TopicPartition, int]:
         """Where it starts, if at a time."""
@@ -201,3 +208,14 @@ class ClusterVisit:
         except ProtocolError as error:
             self._problems.append(f"{what}: {error}")
             return otherwise
+
+
+def _by_topic(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, dict[int, int]]:
+    positions: dict[str, dict[int, int]] = defaultdict(dict)
+    for partition, at in committed.items():
+        positions[partition.topic][partition.partition] = at.offset
+    return positions
+
+
+def _texts(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:
+    return {partition: at.metadata for partition, at in committed.items()}

@@ -55,13 +55,17 @@ def begun_topics(kept: Iterable[KeptPosition], cluster_id: str | None, naming: T
     )
 
 
-def moved_topics(kept: Iterable[KeptPosition], cluster_id: str | None, naming: TopicNaming) -> frozenset[str]:
-    """Topics of that cluster whose copies went elsewhere before, and none of them where they go now. What the
-    group has of these is a copy of what is kept, and tells nothing about the topic that they go to.
+def moved_topics(
+    kept: Iterable[KeptPosition], cluster_id: str | None, naming: TopicNaming, of_group: Mapping[str, str]
+) -> dict[str, str]:
+    """Topics of that cluster whose copies went elsewhere before, and none of them where they go now, each
+    with a topic there; `of_group`: those of which the positions of the route's group say so, which are copies
+    of what is kept.
     """
     kept = tuple(kept)
-    known = frozenset(each.topic for each in _of_cluster(kept, cluster_id))
-    return known - begun_topics(kept, cluster_id, naming)
+    elsewhere = {each.topic: str(each.key.get("to")) for each in _of_cluster(kept, cluster_id)}
+    begun = begun_topics(kept, cluster_id, naming)
+    return {topic: to for topic, to in {**of_group, **elsewhere}.items() if topic not in begun}
 
 
 def current_positions(

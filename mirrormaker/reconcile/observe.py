@@ -61,13 +61,14 @@ async def observe(topology: Topology, clock: Clock) -> World:
                     if visit.spec.name in exact.values():
                         here = await visit.kept_positions()
                         kept.update({name: here[name] for name in here if exact.get(name) == visit.spec.name})
-                    return await visit.finish(topology, wanted[visit.spec.name])
+                    return await visit.finish(topology, wanted[visit.spec.name], ids)
             except (BrokerError, TimeoutError) as error:
                 return _unreachable(visit.spec, error)
 
         begun = await asyncio.gather(*map(begin, specs))
         visits = {visit.spec.name: visit for visit in begun if isinstance(visit, ClusterVisit)}
         wanted = _wanted_topics(topology, visits)
+        ids = {name: visit.cluster.cluster_id for name, visit in visits.items()}
         finished = await asyncio.gather(*map(finish, visits.values()))
         failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
         found = {each.name: with_kept_positions(each, topology.routes, kept) for each in (*failed, *finished)}
@@ -83,7 +84,7 @@ def with_kept_positions(
     """
     if isinstance(cluster, UnreachableCluster):
         return cluster
-    positions, moved = dict(cluster.positions), dict[RouteName, Collection[str]]()
+    positions, moved = dict(cluster.positions), dict(cluster.moved)
     for route in routes:
         if route.name not in positions or route.name not in kept:
             continue
@@ -92,7 +93,7 @@ def with_kept_positions(
         positions[route.name] = {
             topic: {**there.get(topic, {}), **here.get(topic, {})} for topic in there.keys() | here.keys()
         }
-        moved[route.name] = moved_topics(known, cluster.cluster_id, naming)
+        moved[route.name] = moved_topics(known, cluster.cluster_id, naming, moved.get(route.name, {}))
     return replace(cluster, positions=positions, moved=moved)
 
 

@@ -287,23 +287,60 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_r
     assert plan(file)[0] == 0
 
 
-def test_an_exactly_once_route_whose_copies_are_to_go_elsewhere_asks_about_the_topic_there(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "exactly_once"])
+def test_a_route_whose_copies_are_to_go_elsewhere_asks_about_the_topic_there(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:
     source, destination = clusters
     for cluster, topic in ((source, "flights"), (destination, "other.flights")):
         create(cluster, topic, 1)
         produce(cluster, topic, range(10), 1)
     ends = {"jfk": reached(source), "aggregate": reached(destination)}
-    exact = {"name": "exact", "delivery": "exactly_once"}
-    running = mirror.of_file(write(tmp_path, ends, exact))
+    keys = {"name": "renamed", "delivery": delivery}
+    running = mirror.of_file(write(tmp_path, ends, keys))
     running.start()
     running.wait_copied()
-    file = write(tmp_path, ends, {**exact, "topics": {"include": ["flights"], "name": "other.{topic}"}})
+    file = write(tmp_path, ends, {**keys, "topics": {"include": ["flights"], "name": "other.{topic}"}})
     told = running.wait_for(lambda told: bool(told["obstacles"]), "refused")
     assert told["obstacles"]["flights"].startswith("'other.flights' holds records already")
-    assert running.stop() == 0
-    assert [step["name"] for step in plan(file)[1]["steps"]] == ["other.flights"]
+    planned = plan(file)[1]
+    assert [step["name"] for step in planned["steps"]] == ["other.flights"]
+    (moved,) = [notice for notice in planned["notices"] if notice["kind"] == "moved"]
+    assert moved["message"].startswith("was copied to 'jfk.flights' so far, and goes on where it was")
+    applied = mirrormaker("apply", str(file), "--force")
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    running.wait_for(lambda told: not told["obstacles"], "taken over")
+    produce(source, "flights", range(10, 15), 1)
+    running.wait_copied()
+    copied = [b"%d" % number for number in range(15)]
+    assert [message.value() for message in consume(destination, "other.flights", 1, 15)] == copied
+    code, planned = plan(file)
+    assert code == 0
+    assert not [notice for notice in planned["notices"] if notice["kind"] == "moved"]
+
+
+def test_a_route_goes_on_in_the_topic_that_it_made_under_another_name(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    running = mirror.of_file(write(tmp_path, ends, {"name": "renamed"}))
+    running.start()
+    running.wait_copied()
+    write(tmp_path, ends, {"name": "renamed", "topics": {"include": ["flights"], "name": "other.{topic}"}})
+    running.wait_for(lambda told: "copies_go_elsewhere" in [each["name"] for each in told["events"]], "told")
+    produce(source, "flights", range(10, 15), 1)
+    running.wait_copied()
+    assert [message.value() for message in consume(destination, "other.flights", 1, 5)] == [
+        str(number).encode() for number in range(10, 15)
+    ]
+    running.kill()
+    running.start()
+    produce(source, "flights", range(15, 20), 1)
+    running.wait_copied()
+    assert len(consume(destination, "other.flights", 1, 10)) == 10
 
 
 def _decisions(destination: EmbeddedCluster) -> Mapping[str, object]:

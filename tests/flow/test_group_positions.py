@@ -11,9 +11,10 @@ import pytest
 from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
 from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import TopicPartition
+from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import start
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.position_note import Led, write_note
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.topology.model import Start, StartAtTime, StartPosition
 from tests.client.running import run
@@ -30,9 +31,16 @@ class Group:
         self.refused = refused
         self.troubles: list[Trouble] = []
         self.events: list[Mapping[str, object]] = []
+        self.led: dict[str, Led] = {}
         source: Any = SimpleNamespace(topics={})
         self.positions = GroupPositions(
-            source, self, start_at, self._take_event, self._find_former, self.troubles.append
+            source,
+            self,
+            start_at,
+            self._take_event,
+            self._find_former,
+            self.troubles.append,
+            lambda topic: self.led.get(topic),
         )
 
     def _take_event(self, name: str, **details: object) -> None:
@@ -100,5 +108,31 @@ def test_a_partition_without_a_leader_is_told_of_once_and_holds_back_no_other(
         (event,) = group.events
         assert (event["name"], event["partition"]) == ("partition_not_started", str(LEADERLESS))
         assert "LEADER_NOT_AVAILABLE" in str(event["error"])
+
+    run(main)
+
+
+def test_where_copies_go_is_stored_before_anything_is_copied_there_and_told_where_it_changed() -> None:
+    async def main() -> None:
+        group = Group()
+        group.led = {topic: Led(f"new.{topic}", "c") for topic in ("flights", "planes", "gates")}
+        old = write_note(NO_TOPIC_ID, "5", Led("old.planes", "c"))
+        group.kept[PLANES] = OffsetAndMetadata(offset=9, metadata=old)
+        points = await group.positions.starting_points([FLIGHTS, PLANES, GATES])
+        assert points[PLANES] == StartingPoint((9,), "5")
+        assert {source: (at.offset, at.metadata) for source, at in group.kept.items()} == {
+            FLIGHTS: (3, "- - new.flights@c"),
+            PLANES: (9, "- 5 new.planes@c"),
+            GATES: (7, "- - new.gates@c"),
+        }
+        expected = {
+            "name": "copies_go_elsewhere",
+            "topic": "planes",
+            "before": "old.planes",
+            "now": "new.planes",
+        }
+        assert group.events == [expected]
+        group.refused = {"planes": ErrorCode.GROUP_AUTHORIZATION_FAILED}
+        await group.positions.starting_points([FLIGHTS, PLANES, GATES])
 
     run(main)

@@ -394,7 +394,7 @@ def test_positions_of_copies_that_went_to_another_topic_are_no_ground_to_append(
     name = RouteName("jfk-to-aggregate")
     source = cluster(JFK, topic("flights"), positions={name: {"flights": {0: 7}}})
     there = cluster(AGGREGATE, topic("jfk.flights", traffic=traffic()))
-    moved = replace(source, moved={name: {"flights"}})
+    moved = replace(source, moved={name: {"flights": "flights.old"}})
     assert list(plan(topology(route()), world(moved, there)).steps) == [ADOPTION]
 
 

@@ -23,7 +23,9 @@ def test_a_topic_is_begun_where_its_cluster_and_its_destination_are_those_of_now
         ("now", "both", "jfk.both", 5),
     )[ROUTE]
     assert begun_topics(kept, "now", NAMING) == {"flights", "both"}
-    assert moved_topics(kept, "now", NAMING) == {"planes"}
+    of_group = {"flights": "flights.old", "gates": "gates.old"}
+    assert moved_topics(kept, "now", NAMING, {}) == {"planes": "planes.old"}
+    assert moved_topics(kept, "now", NAMING, of_group) == {"planes": "planes.old", "gates": "gates.old"}
     assert begun_topics(kept, "former", NAMING) == {"airports"}
     assert begun_topics(kept, None, NAMING) == set()
 
