@@ -31,7 +31,7 @@ from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.running import await_in_force, find_daemon, plan_routes
 from mirrormaker.reconcile.switches import Stage
 from mirrormaker.reconcile.topology_file import TopologyFile
-from mirrormaker.reconcile.wish_notices import wish_notices
+from mirrormaker.reconcile.wish_notices import outdated_notices, wish_notices
 from mirrormaker.topology.kinds.numbers import amount
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
@@ -140,7 +140,8 @@ async def _make_plan(file: Path) -> tuple[Topology, Plan]:
     plan = make_plan(topology, world, source.digest, plan_routes(written, running))
     told = wish_notices(written, world, running.daemon_id if running is not None else None)
     doubted = doubt_notices(written, source.text, file, world)
-    notices = (*plan.notices, *told, *map(_notice_of, groups.values()), *doubted)
+    outdated = () if running is None else outdated_notices(written, running.topology)
+    notices = (*plan.notices, *outdated, *told, *map(_notice_of, groups.values()), *doubted)
     return topology, replace(plan, notices=notices)
 
 

@@ -28,6 +28,7 @@ class NoticeKind(Enum):
     LOST = "lost"
     MOVED = "moved"
     DAEMON = "daemon"
+    OUTDATED = "outdated"
     PAUSED = "paused"
     HALTED = "halted"
     FAILOVER = "failover"
@@ -50,6 +51,11 @@ class Notice:
     def blocks(self) -> bool:
         """Whether the plan is no good as it is."""
         return self.kind in _BLOCKING
+
+    @property
+    def is_danger(self) -> bool:
+        """Whether nothing is applied without `--force`."""
+        return self.blocks or self.kind is NoticeKind.OUTDATED
 
     @property
     def line(self) -> str:

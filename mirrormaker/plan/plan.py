@@ -33,7 +33,7 @@ class Plan:
         return (
             *large_parts(self.steps),
             *(danger for step in self.steps for danger in dangers_of(step)),
-            *(notice.line for notice in self.notices if notice.blocks),
+            *(notice.line for notice in self.notices if notice.is_danger),
         )
 
     @property

@@ -33,15 +33,25 @@ def wish_notices(topology: Topology, world: World, daemon_id: str | None) -> Ite
         yield from _halt_notices(work, wishes)
 
 
+def outdated_notices(topology: Topology, in_force: Topology) -> Iterator[Notice]:
+    """By what the daemon that runs here has in force."""
+    if topology.generation < in_force.generation:
+        message = f"is {topology.generation}, older than {in_force.generation}, which is in force here"
+        yield Notice(kind=NoticeKind.OUTDATED, about="generation", message=message)
+
+
 def _claim_notices(
     work: RouteWork, generation: int, daemon_id: str | None, found: Claim | None
 ) -> Iterator[Notice]:
-    """Where no daemon runs here, another one by a file of the same generation may well be meant to."""
+    """Where no daemon runs here, another one by a file of the same generation may well be meant to. A file
+    of a lower one is outdated, whoever runs: it is applied with `--force` alone.
+    """
     if found is None or (daemon_id is None and found.generation == generation):
         return
     own = Claim(generation=generation, digest=work.digest, daemon=daemon_id or "", host="", at_ms=0)
     if standing_of(own, found) is Standing.SUPERSEDED:
-        yield Notice(kind=NoticeKind.DAEMON, about=work.name, message=describe_superseding(own, found))
+        kind = NoticeKind.OUTDATED if found.generation > generation else NoticeKind.DAEMON
+        yield Notice(kind=kind, about=work.name, message=describe_superseding(own, found))
 
 
 def _pause_notices(work: RouteWork, wishes: RouteWishes) -> Iterator[Notice]:

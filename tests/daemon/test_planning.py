@@ -343,6 +343,30 @@ def test_a_route_goes_on_in_the_topic_that_it_made_under_another_name(
     assert len(consume(destination, "other.flights", 1, 10)) == 10
 
 
+def test_a_file_of_a_lower_generation_than_a_route_is_run_by_is_applied_with_force_alone(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    older = write(tmp_path, ends, {"name": "a", "topics": {"include": ["flights"], "name": "old.{topic}"}})
+    newer = tmp_path / "newer.yaml"
+    newer.write_text(older.read_text().replace("old.", "new.") + "generation: 2\ndata_dir: newer\n")
+    newer.write_text(newer.read_text().replace("data_dir: data\n", ""))
+    running = mirror.of_file(newer)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    applied = mirrormaker("apply", str(older))
+    assert applied.returncode == 1
+    assert "runs it by generation 2 of the topology, this file is 1" in applied.stderr
+    assert plan(older)[1]["dangers"]
+    forced = mirrormaker("apply", str(older), "--force")
+    assert forced.returncode == 0, forced.stderr
+    assert "topic old.flights, 1 partition, 1 replica: done" in forced.stdout
+    assert mirrormaker("apply", str(newer)).returncode == 0
+
+
 def _decisions(destination: EmbeddedCluster) -> Mapping[str, object]:
     """What is noted at the destination of topics taken over."""
     spec = ClusterSpec(name=ClusterName("aggregate"), bootstrap=destination.bootstrap)

@@ -14,7 +14,7 @@ from mirrormaker.plan.notices import NoticeKind
 from mirrormaker.plan.world import UnreachableCluster, World
 from mirrormaker.reconcile.control import Claim, Pause, claim_key, digest_of, pause_key
 from mirrormaker.reconcile.halts import Halt, Release, halt_key, halt_value
-from mirrormaker.reconcile.wish_notices import wish_notices
+from mirrormaker.reconcile.wish_notices import outdated_notices, wish_notices
 from mirrormaker.topology.model import RouteName
 from tests.plan.worlds import AGGREGATE, JFK, cluster, route, topology, world
 
@@ -50,9 +50,20 @@ def test_a_daemon_that_runs_a_route_by_another_file_is_told(
         assert found == []
     else:
         ((kind, line),) = found
-        assert kind is NoticeKind.DAEMON
+        assert kind is (NoticeKind.OUTDATED if generation > 1 else NoticeKind.DAEMON)
         assert line.startswith("jfk-to-aggregate: the daemon one on jfk ")
         assert expected in line
+
+
+def test_a_file_that_is_older_than_what_the_daemon_here_has_in_force_is_outdated() -> None:
+    newer = replace(FLIGHTS, generation=3)
+    (notice,) = outdated_notices(FLIGHTS, newer)
+    assert (notice.kind, notice.line) == (
+        NoticeKind.OUTDATED,
+        "generation: is 1, older than 3, which is in force here",
+    )
+    assert not list(outdated_notices(newer, FLIGHTS))
+    assert not list(outdated_notices(newer, newer))
 
 
 def test_pauses_and_partitions_that_stand_are_told() -> None:
