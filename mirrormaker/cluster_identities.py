@@ -6,32 +6,59 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from broker.client.cluster import Cluster
-from broker.errors import BrokerError, ConfigurationError, ErrorCode
+from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import open_cluster
-from mirrormaker.plan.circles import circles_of_route, real_circles
+from mirrormaker.plan.circles import circles_of_topics, real_circles
 from mirrormaker.plan.identities import ClusterIdentity
 from mirrormaker.topology.model import ClusterId, ClusterName, ClusterSpec, RouteName, Topology
 
 
-async def check_circles(
-    topology: Topology, route: RouteName, ids: Mapping[ClusterName, ClusterId], source: Cluster
-) -> None:
+async def check_circles(topology: Topology, route: RouteName, ids: Mapping[ClusterName, ClusterId]) -> None:
     """Raises ConfigurationError for what the file does not show of a route: two names mean one cluster, so
-    that it leads in a circle, a topic of its `source` shows a circle, or two clusters have one id. Raises
-    BrokerError where the source cannot be asked.
+    that it leads in a circle, or two clusters have one id.
     """
     identities = await _find_identities(topology.clusters, ids)
-    found = [notice for notice in real_circles(topology, identities) if notice.about == route]
-    topics = [
-        topic.name
-        for topic in (await source.refresh()).topics.values()
-        if topic.error is ErrorCode.NONE and not topic.internal
-    ]
-    for notice in found or circles_of_route(topology, identities, route, topics):
-        raise ConfigurationError([notice.line])
+    for notice in real_circles(topology, identities):
+        if notice.about == route:
+            raise ConfigurationError([notice.line])
+
+
+class CircleWatch:
+    """Topics that would go in circles, by the file in force: patterns alone do not show all of them. Of one
+    route; each topic is looked at once for as long as the file, and what clusters are known to be, stay.
+    """
+
+    def __init__(
+        self,
+        route: RouteName,
+        topology: Callable[[], Topology | None],
+        ids: Callable[[Topology], Mapping[ClusterName, ClusterId]],
+    ) -> None:
+        self._route = route
+        self._topology = topology
+        self._ids = ids
+        self._in_force: Topology | None = None
+        self._known: Mapping[ClusterName, ClusterId] = {}
+        self._identities: Mapping[ClusterName, ClusterIdentity] = {}
+        self._judged: set[str] = set()
+        self._found: dict[str, str] = {}
+
+    async def find(self, topics: Collection[str]) -> dict[str, str]:
+        """Those of these topics of the source, each with the way that it would go."""
+        topology = self._topology()
+        if topology is None:
+            return {}
+        known = self._ids(topology)
+        if topology is not self._in_force or known != self._known:
+            self._identities = await _find_identities(topology.clusters, known)
+            self._in_force, self._known = topology, known
+            self._judged, self._found = set(), {}
+        fresh = set(topics) - self._judged
+        self._found |= circles_of_topics(topology, self._identities, self._route, sorted(fresh))
+        self._judged |= fresh
+        return {topic: self._found[topic] for topic in self._found.keys() & set(topics)}
 
 
 async def _find_identities(

@@ -22,7 +22,7 @@ from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
-from mirrormaker.cluster_identities import check_circles
+from mirrormaker.cluster_identities import CircleWatch, check_circles
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import await_displacement, open_cluster
 from mirrormaker.daemon_identity import DaemonIdentity
@@ -352,6 +352,11 @@ class RouteRunner:
                 watch,
                 Adoption(self.work.source, source, destination, self._board),
                 self._events,
+                CircleWatch(
+                    self.work.name,
+                    self._identity.topology,
+                    lambda topology: self._cluster_ids.known(topology.clusters),
+                ),
             )
             self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, self._events)
             try:
@@ -389,15 +394,14 @@ class RouteRunner:
         self, source: Cluster, destination: Cluster
     ) -> AsyncIterator[OriginRegistry | None]:
         """The registries of where records have been, for a route with provenance. Raises ConfigurationError
-        for one that leads in a circle, by what clusters really are and the topics that there are, or cannot
-        tell them apart.
+        for one that leads in a circle, by what clusters really are, or cannot tell them apart.
         """
         self._cluster_ids.see(self.work.source.name, source.cluster_id)
         self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
         topology = self._identity.topology()
         if topology is not None:
             known = self._cluster_ids.known(topology.clusters)
-            await check_circles(topology, self.work.name, known, source)
+            await check_circles(topology, self.work.name, known)
         if not self.work.route.provenance:
             yield None
             return

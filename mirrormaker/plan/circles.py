@@ -11,7 +11,7 @@ from broker.errors import ErrorCode
 from mirrormaker.plan.identities import ClusterIdentity, first_names, twins
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
-from mirrormaker.topology.loops import Circle, find_circles, topic_circle, topic_circles
+from mirrormaker.topology.loops import Circle, circling_topics, find_circles, topic_circles
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 
 
@@ -49,17 +49,21 @@ def real_circles(topology: Topology, identities: Mapping[ClusterName, ClusterIde
         yield from _circle_notice(routes[index], circle)
 
 
-def circles_of_route(
+def circles_of_topics(
     topology: Topology,
     identities: Mapping[ClusterName, ClusterIdentity],
     name: RouteName,
     topics: Collection[str],
-) -> Iterator[Notice]:
-    """The circle that one route leads in with `topics`, those of its source, if there is any."""
+) -> dict[str, str]:
+    """Those topics of its source that one route would carry in a circle, each with the way."""
     routes = _real_routes(topology, first_names(topology.clusters, identities))
-    for index, route in enumerate(routes):
-        if route.name == name and (circle := topic_circle(routes, index, topics)):
-            yield from _circle_notice(route, circle)
+    return {
+        topic: notice.message
+        for index, route in enumerate(routes)
+        if route.name == name
+        for topic, circle in circling_topics(routes, index, topics)
+        for notice in _circle_notice(route, circle)
+    }
 
 
 def _topic_circles(topology: Topology, world: World) -> Iterator[Notice]:

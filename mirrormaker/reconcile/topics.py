@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
@@ -35,6 +36,14 @@ LOOKS_AFTER_CREATION = 50
 LOOK_INTERVAL_MS = 100
 
 
+class Circles(Protocol):
+    """What knows where topics would go."""
+
+    async def find(self, topics: Collection[str]) -> dict[str, str]:
+        """Those of these topics of the source that would go in a circle, each with the way."""
+        ...
+
+
 class TopicReconciler:
     """The loop of one route. `on_topics` is told what can be copied, source name to destination name."""
 
@@ -48,6 +57,7 @@ class TopicReconciler:
         watch: TopicWatch,
         adoption: Adoption,
         news: News,
+        circles: Circles,
     ) -> None:
         self.obstacles: Mapping[str, str] = {}
         """Source topics that are selected and not copied, with the reason."""
@@ -65,6 +75,7 @@ class TopicReconciler:
         self._watch = watch
         self._adoption = adoption
         self._news = news
+        self._circles = circles
         self._paused: frozenset[str] = frozenset()
         self._due = Signal()
         self._log = logger("reconcile").bind(route=work.name)
@@ -121,6 +132,9 @@ class TopicReconciler:
     async def look(self) -> None:
         """Compare once and repair what differs. Raises BrokerError when a cluster cannot be asked."""
         pictures = await self._camera.take(self._naming, (), self._further_topics)
+        selected = select_topics(self._naming, pictures.source.values())
+        circling = await self._circles.find(selected)
+        straight = {name: topic for name, topic in pictures.source.items() if name not in circling}
         destination = Destination(
             name=self._route.destination,
             topics=pictures.destination,
@@ -130,7 +144,7 @@ class TopicReconciler:
         route, shares = self._route.name, self._route.topics.merge
         others = self._claims.of_others(route, shares=shares)
         plan = plan_topics(
-            self._route, self._naming, pictures.source, destination, others, self._ways, self._earlier
+            self._route, self._naming, straight, destination, others, self._ways, self._earlier
         )
         repair = await self._repairer.repair(
             Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
@@ -138,9 +152,7 @@ class TopicReconciler:
         await self._await_partitions(repair.results)
         await self._tell_made_anew(repair.results, plan.destinations)
         self._watch.look_at_steps(repair.results, plan)
-        absent = await self._watch.find_absent(
-            self._naming, select_topics(self._naming, pictures.source.values())
-        )
+        absent = await self._watch.find_absent(self._naming, selected)
         refused = await self._adoption.find_refused(self._route, plan.written, pictures.destination)
         taken = [result.step for result in repair.results]
         misshapen = self._watch.find_misshapen(self._route, plan, pictures.source, destination, taken)
@@ -157,7 +169,7 @@ class TopicReconciler:
             for topic, name in plan.destinations.items()
             if topic not in lacking and topic not in misshapen and topic not in refused
         }
-        obstacles = absent | misshapen | refused | plan.obstacles | lacking
+        obstacles = absent | circling | misshapen | refused | plan.obstacles | lacking
         for topic in sorted(obstacles.keys() - self.obstacles.keys()):
             self._news.note("topic_not_copied", topic=topic, reason=obstacles[topic])
         for topic in sorted(self.obstacles.keys() - obstacles.keys()):

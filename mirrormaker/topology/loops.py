@@ -95,10 +95,14 @@ def topic_circles(
     yield from mesh.circles(mesh.with_copies(topics))
 
 
-def topic_circle(routes: Sequence[RouteSpec], start: int, topics: Collection[str]) -> Circle | None:
-    """The same for the route number `start` alone, and the topics of its source."""
+def circling_topics(
+    routes: Sequence[RouteSpec], start: int, topics: Collection[str]
+) -> Iterator[tuple[str, Circle]]:
+    """Those topics of its source that the route number `start` would carry in a circle."""
     mesh = _Mesh(routes)
-    return mesh.circle_of(start, mesh.selected(start, topics))
+    for topic in mesh.selected(start, topics):
+        if circle := mesh.circle_of(start, [topic]):
+            yield topic, circle
 
 
 def with_provenance(routes: tuple[RouteSpec, ...]) -> tuple[RouteSpec, ...]:

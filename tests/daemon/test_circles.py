@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess
-from tests.daemon.test_mirror import address, create, produce
+from tests.daemon.test_mirror import address, consume, create, produce
 
 
 @pytest.fixture
@@ -61,4 +61,58 @@ def test_a_route_that_closes_a_circle_is_not_run(
     )
     topics = AdminClient({"bootstrap.servers": address(source)}).list_topics(timeout=10).topics
     assert {name for name in topics if not name.startswith("__")} <= {"flights", "aggregate.jfk.flights"}
+    assert daemon.stop() == 0
+
+
+def test_a_topic_that_comes_later_and_would_go_in_a_circle_is_left_alone(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    """No name that is made up of the two patterns goes round."""
+    source, destination = clusters
+    create(source, "eux", 1)
+    file = mirror.folder / "mesh.yaml"
+    taken = {"forth": "(?=eu).*", "back": "(?=e.-).*"}
+    ends = {"forth": ("jfk", "aggregate"), "back": ("aggregate", "jfk")}
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": {
+                    "jfk": {"bootstrap": [address(source)]},
+                    "aggregate": {"bootstrap": [address(destination)]},
+                },
+                "defaults": {"refresh_interval_ms": 200},
+                "routes": [
+                    {"name": name, "from": first, "to": second}
+                    | {"topics": {"include": [taken[name]], "name": "{topic}"}}
+                    for name, (first, second) in ends.items()
+                ],
+            }
+        )
+    )
+    daemon = mirror.of_file(file)
+    daemon.start()
+    daemon.until(lambda: told_of(daemon, "forth").get("state") == "running", "the route is run")
+    create(source, "eu-flights", 1)
+    produce(source, "eu-flights", range(3), 1)
+    create(source, "eugates", 1)
+    produce(source, "eugates", range(3), 1)
+    daemon.until(
+        lambda: (
+            "topic 'eu-flights' would go in circles: jfk -> aggregate -> jfk"
+            in told_of(daemon, "forth").get("obstacles", {}).get("eu-flights", "")
+        ),
+        "the topic is not copied",
+    )
+    assert len(consume(destination, "eugates", 1, 3)) == 3
+    topics = AdminClient({"bootstrap.servers": address(destination)}).list_topics(timeout=10).topics
+    assert "eu-flights" not in topics
+    assert daemon.stop() == 0
+    daemon.start()
+    daemon.until(
+        lambda: (
+            told_of(daemon, "forth").get("state") == "running"
+            and "eu-flights" in told_of(daemon, "forth").get("obstacles", {})
+        ),
+        "the others are copied after a start too",
+    )
     assert daemon.stop() == 0

@@ -25,7 +25,7 @@ from broker.client.operations import (
 )
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
-from mirrormaker.plan.circles import circles_of_route
+from mirrormaker.plan.circles import circles_of_topics
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan, step_document
 from mirrormaker.plan.effects import after
@@ -344,14 +344,14 @@ def test_a_circle_that_only_topics_show_blocks() -> None:
         assert notices(plan(cut, seen), NoticeKind.CIRCLE) == []
 
 
-def test_a_route_leads_in_the_circle_that_a_topic_of_its_source_shows() -> None:
+def test_topics_of_its_source_that_a_route_would_carry_in_a_circle_are_named() -> None:
     forth = route(topics=BEGINS_WITH_EU)
     asked = topology(forth, route(AGGREGATE, JFK, topics=ALSO_BEGINS_SO))
-    assert not list(circles_of_route(asked, {}, forth.name, ["eux", "ex-y"]))
-    (notice,) = circles_of_route(asked, {}, forth.name, ["eux", "eu-y"])
-    assert notice.line.startswith(
-        "jfk-to-aggregate: topic 'eu-y' would go in circles: jfk -> aggregate -> jfk"
-    )
+    found = circles_of_topics(asked, {}, forth.name, ["eux", "eu-y", "ex-y"])
+    assert list(found) == ["eu-y"]
+    assert found["eu-y"].startswith("topic 'eu-y' would go in circles: jfk -> aggregate -> jfk")
+    cut = topology(*(replace(each, provenance=True) for each in asked.routes))
+    assert circles_of_topics(cut, {}, forth.name, ["eu-y"]) == {}
 
 
 def test_a_cluster_that_is_away_leaves_the_rest_of_the_plan() -> None:
