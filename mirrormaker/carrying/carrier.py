@@ -100,6 +100,10 @@ class GroupCarrier:
         """Groups that could not be carried when that was last tried, and why."""
         self.moved = 0
         """Positions committed at the destination."""
+        self._taken: dict[GroupMarkId, GroupMark] = {}
+        """Marks whose positions the destination took, as long as no later look has noted that: whoever is
+        elsewhere since was moved by somebody else, also where it stood before.
+        """
         self._sync = sync
         self._selection = GroupSelection(sync)
         self._source = source
@@ -220,14 +224,24 @@ class GroupCarrier:
 
     async def _note_arrivals(self, group: str, resting: Iterable[Crossing]) -> None:
         """Positions that were moved and have been taken; one record each. Raises BrokerError."""
-        seen = [(each, each.mark.seen(each.committed)) for each in resting if each.mark is not None]
-        notes = [
-            (GroupMarkId(group, self._ledger.lane(each.source, each.to)).key(), mark.value())
-            for each, mark in seen
-            if mark is not None
+        seen = [
+            (
+                mark_id,
+                each.mark.arrived if self._was_taken(mark_id, each.mark) else each.mark.seen(each.committed),
+            )
+            for each in resting
+            if each.mark is not None
+            for mark_id in [GroupMarkId(group, self._ledger.lane(each.source, each.to))]
         ]
+        notes = {mark_id: mark for mark_id, mark in seen if mark is not None}
         if notes:
-            await self._ledger.put(notes)
+            await self._ledger.put([(mark_id.key(), mark.value()) for mark_id, mark in notes.items()])
+        for mark_id in notes:
+            self._taken.pop(mark_id, None)
+
+    def _was_taken(self, mark_id: GroupMarkId, mark: GroupMark | None) -> bool:
+        """Whether the destination is known to have taken the position of that mark, the last one."""
+        return mark is not None and self._taken.get(mark_id) == mark
 
     def _cross(
         self,
@@ -249,13 +263,14 @@ class GroupCarrier:
         if self._back is not None and self._brings_back(to.topic):
             pending = max(start, (None if back is None else back.next) or 0)
         translation = translate(position.offset, pages, back, pending)
-        mark = self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to)))
+        mark_id = GroupMarkId(group, self._ledger.lane(source, to))
+        mark = self._ledger.view.mark(mark_id)
         decision = decide(
             position.offset,
             translation,
             start,
             committed,
-            mark,
+            mark.arrived if mark is not None and self._was_taken(mark_id, mark) else mark,
             follows_rewinds=self._sync.rewinds,
             is_given=given is not None and given.fits(position.offset),
             unread=this_time.unread.get(to),
@@ -276,14 +291,14 @@ class GroupCarrier:
         state = (await Admin(self._destination).describe_groups([group]))[group].state
         if state not in _EMPTY_STATES:
             return GroupStanding.IN_USE
-        marks, offsets = [], {}
+        marks: dict[GroupMarkId, GroupMark] = {}
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for each in moves:
             assert each.decision.to is not None
             mark = GroupMark(source=each.position.offset, to=each.decision.to, before=each.committed)
-            lane = self._ledger.lane(each.source, each.to)
-            marks.append((GroupMarkId(group, lane).key(), mark.value()))
+            marks[GroupMarkId(group, self._ledger.lane(each.source, each.to))] = mark
             offsets[each.to] = OffsetAndMetadata(offset=each.decision.to, metadata=each.position.metadata)
-        await self._ledger.put(marks)
+        await self._ledger.put([(mark_id.key(), mark.value()) for mark_id, mark in marks.items()])
         try:
             await commit_offsets(self._destination, group, offsets, timeout_ms=TIMEOUT_MS)
         except ProtocolError as error:
@@ -291,6 +306,7 @@ class GroupCarrier:
                 return GroupStanding.IN_USE
             self._log.warning("group_not_carried", group=group, error=str(error))
             return GroupStanding.REFUSED
+        self._taken |= marks
         return None
 
     def _tell_changes(self, groups: Mapping[str, tuple[Crossing, ...]]) -> None:

@@ -1,8 +1,8 @@
 """A note of the position that a group was given at the destination: who moved it last shows from it. Pure.
 
 The note is written before the position is: the group stands at `to` if that succeeded, at `before` if not;
-anywhere else, somebody else moved it. Once it has been seen at `to` that is noted (`before` is `to`): from
-then on somebody has moved it also where it stands as before.
+anywhere else, somebody else moved it. Once it has been seen at `to`, or its destination has said that it took
+that, it is noted (`before` is `to`): from then on somebody has moved it also where it stands as before.
     key    that of the lane, and {"group": NAME}
     value  {"from": the group's position at the source, "to": that at the destination, "before": the one there
             until then, null for none}
@@ -54,8 +54,11 @@ class GroupMark:
 
     def seen(self, committed: int | None) -> GroupMark | None:
         """What to note once the group is seen at `committed`; None: nothing that is news."""
-        if committed != self.to or self.before == self.to:
-            return None
+        return None if committed != self.to or self.before == self.to else self.arrived
+
+    @property
+    def arrived(self) -> GroupMark:
+        """What to note once it is sure that the group was given the position."""
         return replace(self, before=self.to)
 
     @classmethod

@@ -122,6 +122,34 @@ def test_a_group_that_is_put_where_it_was_before_it_was_carried_stays_there(side
     assert carrier.groups[GROUP][0].decision.standing is GroupStanding.OWN
 
 
+@pytest.mark.parametrize(
+    ("position", "stood"),
+    [(40, 20), (20, 40)],
+    ids=["goes back by itself", "reads on to where it stood when it was brought back"],
+)
+def test_a_group_that_is_where_it_stood_before_it_was_seen_to_be_moved_has_moved_itself(
+    sides: PlayedSides, position: int, stood: int
+) -> None:
+    sides.forth.pages_ = lane_ledger((0, 0, 100))
+    sides.here.positions, sides.there.positions = {AT: position}, {AT: stood}
+    sides.forth.set_mark(GroupMark(source=stood, to=stood, before=stood))
+    carrier = sides.carrier()
+    run(carrier.carry)
+    assert sides.there.positions == {AT: position}
+    sides.there.positions = {AT: stood}
+
+    async def carry() -> None:
+        await carrier.carry()
+        await carrier.carry()
+
+    run(carry)
+    assert sides.there.positions == {AT: stood}
+    assert carrier.groups[GROUP][0].decision.standing is GroupStanding.OWN
+    assert sides.forth.written[1:] == [GroupMark(source=position, to=position, before=position)], "once"
+    run(sides.carrier().carry)
+    assert sides.there.positions == {AT: stood}, "for those who come later, too"
+
+
 def test_what_could_not_be_committed_is_tried_again(sides: PlayedSides) -> None:
     sides.forth.pages_ = lane_ledger((0, 0, 100))
     sides.forth.set_mark(GroupMark(source=40, to=40, before=20))
