@@ -91,6 +91,8 @@ class BucketTransaction:
         """Destinations that an identity was admitted to: their leaders know sequences of it."""
         self._passing: dict[int, set[TopicPartition]] = defaultdict(set)
         """By origin other than `HOME`, the sources of which something was sent in this transaction."""
+        self._brought: dict[tuple[int, TopicPartition], dict[tuple[int, int], int]] = defaultdict(dict)
+        """Of the same, the stretches of each chunk by its lane and first offset."""
         self._promised: dict[TopicPartition, LanePositions] = {}
         """To be committed: where all that was sent leads to."""
         self._written: dict[tuple[int, TopicPartition], LanePositions] = {}
@@ -174,9 +176,14 @@ class BucketTransaction:
     # ---- sending
 
     def admit(self, lane: Lane, chunk: Chunk) -> bool:
-        """Whether the chunk may be sent now; where the coordinator must be told first, that is next."""
+        """Whether the chunk may be sent now; where the coordinator must be told first, that is next. What a
+        transaction has no room for waits for the next.
+        """
         place = chunk.origin, lane.destination
         if place in self._added:
+            if self.phase is Phase.OPEN and chunk.origin != HOME and not self._has_room(lane, chunk):
+                self.hurry()
+                return False
             if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and self._is_promised(lane, chunk)):
                 self._has_sent = True
                 self._used.add(lane.destination)
@@ -189,6 +196,16 @@ class BucketTransaction:
         elif self.phase is Phase.OPEN and place not in self._refused:
             self._want(place)
         return False
+
+    def _has_room(self, lane: Lane, chunk: Chunk) -> bool:
+        """Whether the record of positions can tell of the chunk's stretches too. One alone always goes."""
+        brought = self._brought[chunk.origin, lane.partition.source]
+        at, stretches = (lane.index, chunk.first_offset), max(len(chunk.runs), 1)
+        others = sum(brought.values()) - brought.get(at, 0)
+        if others and others + stretches > self._terms.passing_runs_max:
+            return False
+        brought[at] = stretches
+        return True
 
     def _want(self, place: tuple[int, TopicPartition]) -> None:
         self._to_add |= {place, (place[0], self._positions_at)} - self._added
@@ -379,6 +396,7 @@ class BucketTransaction:
             self._books.settled()
         self._is_entered, self._ended = False, frozenset()
         self._passing.clear()
+        self._brought.clear()
         self._promised.clear()
         self._written.clear()
         self._added.clear()

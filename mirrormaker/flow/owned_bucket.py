@@ -49,8 +49,10 @@ nobody replaced, left open. A new owner aborts it at once. Longer than a commit 
 """
 COORDINATOR_WAIT_MS = 10_000
 """How long a request to a coordinator is repeated before the bucket is given up."""
-ARRIVALS_MAX = 2_000
-"""Stretches of records from elsewhere that a position tells of; of more, where they are is not known."""
+ARRIVALS_MAX = 10_000
+"""Stretches of records from elsewhere that a position tells of, some 500 KB. Transactions end before there
+are so many (`passing_runs_max`), but for one chunk with more: of what is beyond, where it is is not known.
+"""
 
 _T = TypeVar("_T")
 
@@ -141,16 +143,9 @@ class OwnedBucket:
         lane = next(lane.index for lane in partition.lanes if lane.destination == copied.destination)
         arrived = self._arrived[copied.origin, copied.source]
         for run, to in copied.source_runs():
-            if to is None or len(arrived) >= ARRIVALS_MAX:
-                return
             is_whole = run.length == copied.count
             sums = (copied.crc, copied.source_crc) if is_whole else (None, None)
-            arrival = Arrival(lane, run.first, run.length, to, *sums)
-            joined = arrived[-1].followed_by(arrival) if arrived else None
-            if joined is None:
-                arrived.append(arrival)
-            else:
-                arrived[-1] = joined
+            _put(arrived, Arrival(lane, run.first, run.length, to, *sums))
 
     # ---- steps
 
@@ -233,6 +228,18 @@ class OwnedBucket:
             return frozenset()
         each = [await self._add(producer, frozenset({partition})) for partition in sorted(partitions)]
         return frozenset().union(*each)
+
+
+def _put(arrived: list[Arrival], arrival: Arrival) -> None:
+    """The stretch after these; of those beyond the bound, one of each lane."""
+    if len(arrived) >= ARRIVALS_MAX:
+        arrival = arrival._replace(to=None, crc=None, source_crc=None)
+    beyond = range(ARRIVALS_MAX, len(arrived)) if arrival.to is None else ()
+    for index in (*beyond, *range(len(arrived) - 1, len(arrived))):
+        if index >= 0 and (joined := arrived[index].followed_by(arrival)) is not None:
+            arrived[index] = joined
+            return
+    arrived.append(arrival)
 
 
 async def _all_of(tasks: Iterable[Awaitable[_T]]) -> list[_T]:

@@ -13,7 +13,8 @@ A topic that is deleted and made again has another id, and so another key: it is
 Records that were not born at the source have positions of their own, which count where they are further (see
 `bucket_transaction`): the key has "path": [CLUSTER ID, ...] too, the value "arrived": what the transaction
 that wrote it brought, as [LANE, FIRST SOURCE OFFSET, RECORDS, DESTINATION OFFSET, CHECKSUM THERE, AT THE
-SOURCE], the last two null where they are not known.
+SOURCE], the last three null where they are not known. Where the destination offset is not, it counts source
+offsets instead of records: some of them may be of others.
 """
 
 from __future__ import annotations
@@ -64,19 +65,25 @@ class SourceId:
 
 
 class Arrival(NamedTuple):
-    """Records side by side at the source and at the destination."""
+    """Records side by side at the source and at the destination, or a stretch of the source of which nobody
+    said where its records are.
+    """
 
     lane: int
     first: int
     """Source offset."""
     length: int
-    to: int
+    to: int | None
     """Destination offset of the first."""
     crc: int | None
     source_crc: int | None
 
     def followed_by(self, following: Arrival) -> Arrival | None:
         """Both as one; None where they do not lie side by side."""
+        if self.to is None or following.to is None:
+            is_one = self.to is following.to is None and self.lane == following.lane
+            end = following.first + following.length
+            return self._replace(length=end - self.first, crc=None, source_crc=None) if is_one else None
         sums = (self.crc, following.crc), (self.source_crc, following.source_crc)
         if following[:2] != (self.lane, self.first + self.length) or following.to != self.to + self.length:
             return None

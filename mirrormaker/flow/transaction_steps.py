@@ -69,6 +69,10 @@ class TransactionTerms:
     """Commits are due so long after multiples of the interval: buckets take turns."""
     settle_ms: int = 10_000
     """A batch of which it is unknown whether it was written loses the bucket after so long."""
+    passing_runs_max: int = 2_000
+    """Stretches of a partition's records from elsewhere, of one origin, that a transaction takes: its record
+    of positions says where each of them is.
+    """
 
 
 Places = frozenset[tuple[int, TopicPartition]]

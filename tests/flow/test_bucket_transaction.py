@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -19,7 +19,7 @@ from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.books import BooksStanding, BucketBooks
 from mirrormaker.flow.bucket_transaction import BucketTransaction
-from mirrormaker.flow.chunk import Chunk, Frame
+from mirrormaker.flow.chunk import Chunk, Frame, SourceRun
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import (
     Assignment,
@@ -301,6 +301,45 @@ def test_an_identity_that_was_used_in_a_partition_is_not_for_a_lane_that_begins_
     bucket, _, _ = opened()
     assert bucket.has_used(destinations_of(SOURCES[0], 1))
     assert not bucket.has_used(destinations_of(SOURCES[1], 1))
+
+
+def test_a_transaction_takes_no_more_from_elsewhere_than_its_positions_can_tell_of() -> None:
+    terms = replace(TERMS, passing_runs_max=3)
+    bucket = BucketTransaction(KEY, ProducerIdentity(9, 4, "mirror/r/3"), POSITIONS, terms, 0)
+    bucket.take_origin(1, ProducerIdentity(10, 0, "mirror/r/3/from:x"))
+    machine = FlowMachine(FlowConfig(), Hooks(admissions=(Gate(bucket),), remedies=bucket))
+    source, (destination,) = SOURCES[0], destinations_of(SOURCES[0], 1)
+    machine.assign([Assignment(source=source, destinations=(destination,), bucket=3, position=0)])
+    bucket.join(machine.partitions[source], (0,))
+    (lane,) = machine.partitions[source].lanes
+
+    def from_elsewhere(offset: int, runs: int) -> Chunk:
+        made = tuple(SourceRun(offset + 2 * number, 1) for number in range(runs))
+        return Chunk(
+            records=bytearray(),
+            batches=1,
+            frame=Frame(0),
+            first_offset=offset,
+            next_offset=offset + 2 * runs,
+            first_timestamp=0,
+            max_timestamp=0,
+            count=runs,
+            size=0,
+            origin=1,
+            runs=made if runs > 1 else (),
+        )
+
+    bucket.admit(lane, from_elsewhere(0, 1))
+    bucket.admit(lane, from_elsewhere(0, 1))
+    step = bucket.next_step(0)
+    assert isinstance(step, AddPartitions)
+    bucket.done(0)
+    assert bucket.next_step(0) is None
+    assert [bucket.admit(lane, from_elsewhere(0, 2)) for _ in range(3)] == [True] * 3, "asked again"
+    assert bucket.admit(lane, from_elsewhere(10, 1))
+    assert not bucket.admit(lane, from_elsewhere(20, 1))
+    bucket.next_step(0)
+    assert bucket.phase is not Phase.OPEN, "it ends at once"
 
 
 @pytest.mark.parametrize("phase", list(Phase))

@@ -97,6 +97,15 @@ def test_stretches_that_lie_side_by_side_become_one() -> None:
     assert first.followed_by(Arrival(1, 9, 1, 7, 1, 4)) is None
 
 
+def test_stretches_of_which_nobody_said_where_they_are_become_one_whatever_lies_between() -> None:
+    unknown = Arrival(0, 7, 2, None, None, None)
+    assert unknown.followed_by(Arrival(0, 20, 5, None, 3, 4)) == Arrival(0, 7, 18, None, None, None)
+    assert unknown.followed_by(Arrival(1, 20, 5, None, None, None)) is None
+    assert unknown.followed_by(Arrival(0, 9, 5, 3, None, None)) is None
+    assert Arrival(0, 7, 2, 5, 99, None).followed_by(Arrival(0, 9, 1, None, None, None)) is None
+    assert stored(Place((9, 4), 3, (unknown,), lanes_to(1)), lanes_to(1)).arrived == (unknown,)
+
+
 def test_paths_have_keys_and_ids_of_their_own() -> None:
     source = SourceId(
         cluster_id="a", topic_id=NO_TOPIC_ID, partition=TopicPartition("orders", 3), to="orders"

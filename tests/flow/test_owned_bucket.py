@@ -1,0 +1,77 @@
+"""What a bucket says of records from elsewhere, for whoever takes it over."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.types import TopicPartition
+from mirrormaker.flow import owned_bucket
+from mirrormaker.flow.chunk import SourceRun
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.owned_bucket import OwnedBucket
+from mirrormaker.flow.positions import Arrival
+from mirrormaker.flow.producers import ProducerKey
+
+SOURCE, COPY, OTHER = TopicPartition("flights", 0), TopicPartition("copy", 0), TopicPartition("copy", 1)
+LANES: Any = SimpleNamespace(
+    lanes=[SimpleNamespace(index=0, destination=COPY), SimpleNamespace(index=1, destination=OTHER)]
+)
+
+
+def copied(first: int, to: int | None, *runs: SourceRun, destination: TopicPartition = COPY) -> Copied:
+    count = sum(run.length for run in runs) or 1
+    return Copied(
+        source=SOURCE,
+        first=first,
+        next=first + count,
+        destination=destination,
+        base_offset=to,
+        count=count,
+        crc=5,
+        source_crc=6,
+        max_timestamp=0,
+        append_time_ms=None,
+        origin=1,
+        runs=runs,
+    )
+
+
+def told(bucket: OwnedBucket) -> list[Arrival]:
+    return bucket._arrived[1, SOURCE]
+
+
+@pytest.fixture
+def bucket() -> OwnedBucket:
+    terrain: Any = None
+    return OwnedBucket(ProducerKey(0, 0, None), terrain, None)
+
+
+def test_records_of_which_the_destination_does_not_say_where_they_are_are_told_of_as_such(
+    bucket: OwnedBucket,
+) -> None:
+    for each in (copied(0, 10), copied(4, None), copied(7, None), copied(9, 20)):
+        bucket.note_arrival(each, LANES)
+    assert told(bucket) == [
+        Arrival(0, 0, 1, 10, 5, 6),
+        Arrival(0, 4, 4, None, None, None),
+        Arrival(0, 9, 1, 20, 5, 6),
+    ]
+
+
+def test_more_stretches_than_there_is_room_for_are_told_of_as_one_of_each_lane(
+    bucket: OwnedBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owned_bucket, "ARRIVALS_MAX", 2)
+    bucket.note_arrival(copied(0, 10, *(SourceRun(at, 1) for at in (0, 2, 4, 6))), LANES)
+    bucket.note_arrival(copied(7, 10, destination=OTHER), LANES)
+    bucket.note_arrival(copied(9, 14), LANES)
+    bucket.note_arrival(copied(11, 11, destination=OTHER), LANES)
+    assert told(bucket) == [
+        Arrival(0, 0, 1, 10, None, None),
+        Arrival(0, 2, 1, 11, None, None),
+        Arrival(0, 4, 6, None, None, None),
+        Arrival(1, 7, 5, None, None, None),
+    ]
