@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from mirrormaker.pipelines.notes import GARBLED, is_garbled, read_note, write_note
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import counted_batches
 from mirrormaker.pipelines.source import Offsets
@@ -34,7 +36,14 @@ _GENERATION = "generation"
 _BEGINNING = "beginning"
 _QUERIES = "queries"
 _TOPICS = "topics"
+_METADATA = "metadata"
+"""Of a query: what Spark calls it."""
+_COMMIT_LINES, _OFFSET_LINES = 2, 3
+"""In what Spark notes of a batch: the version, and JSON in each line after it."""
+_NO_OFFSET = "-"
+"""In the place of JSON, for a source that had nothing."""
 _PROBE = "probe"
+_GENERATION_NAME = re.compile(r"[0-9a-f]{12}")
 _ANEW = "give the pipeline another name and another folder to load anew"
 
 
@@ -76,9 +85,15 @@ class Checkpoint:
 
     @property
     def generation(self) -> str | None:
-        """None before the first run."""
-        known = self.files.read_text(_GENERATION)
-        return None if known is None else known.strip()
+        """None before the first run. Raises FileError where it is not known any more."""
+        told = (self.files.read_text(_GENERATION) or "").strip()
+        if _GENERATION_NAME.fullmatch(told):
+            return told
+        made = list(filter(_GENERATION_NAME.fullmatch, self.files.list_names("")))
+        if len(made) > 1:
+            hint = f"have it say which of {', '.join(made)} is in use"
+            raise FileError(f"{self.files.url(_GENERATION)}: {GARBLED}: {hint}, or {_ANEW}")
+        return made[0] if made else None
 
     def probe(self) -> str | None:
         """Why it cannot be written, None when it can."""
@@ -105,23 +120,24 @@ class Checkpoint:
         generation = self.generation
         if generation is None:
             return False
-        queries = [
-            f"{generation}/{name}/offsets"
+        return bool(self._begun_queries(generation))
+
+    def _begun_queries(self, generation: str) -> list[str]:
+        names = [
+            name
             for name in self.files.list_names(generation)
             if not name.startswith((_BEGINNING, _QUERIES, _TOPICS, "."))
         ]
-        return any(name.isdecimal() for query in queries for name in self.files.list_names(query))
+        return [query for name in names if self._count(query := f"{generation}/{name}", "offsets")]
 
     def beginning(self) -> Offsets | None:
         """Where the first run began; None where that has not been noted."""
         generation = self.generation
-        text = None if generation is None else self.files.read_text(f"{generation}/{_BEGINNING}")
-        return None if text is None else dict(json.loads(text))
+        return None if generation is None else read_note(self.files, f"{generation}/{_BEGINNING}")
 
     def first_topic_ids(self) -> dict[str, str]:
         """Which topics were the first that were loaded under their names, as far as that has been noted."""
-        text = self.files.read_text(f"{self.generation}/{_TOPICS}")
-        noted = {} if text is None else dict(json.loads(text))
+        noted = read_note(self.files, f"{self.generation}/{_TOPICS}") or {}
         begun = topic_ids_from_json(self.beginning() or {})
         return {**topic_ids_from_json(self.loaded_ends()), **noted, **begun}
 
@@ -130,9 +146,9 @@ class Checkpoint:
         generation = self.make_generation()
         self.files.make_folder(generation)
         if not self.has_begun():
-            self.files.write_text(f"{generation}/{_BEGINNING}", json.dumps(beginning))
-        self._note(f"{generation}/{_TOPICS}", json.dumps(self.first_topic_ids(), sort_keys=True))
-        self._note(f"{generation}/{_QUERIES}", json.dumps(self._queries_since(pipeline)))
+            write_note(self.files, f"{generation}/{_BEGINNING}", beginning)
+        self._note(f"{generation}/{_TOPICS}", self.first_topic_ids())
+        self._note(f"{generation}/{_QUERIES}", self._queries_since(pipeline))
 
     def _queries_since(self, pipeline: PipelineSpec) -> dict[str, Any]:
         """Those of `pipeline`, and behind its last sink those that others there have had."""
@@ -144,10 +160,10 @@ class Checkpoint:
 
     def _noted_queries(self) -> dict[str, Any] | None:
         """None before there is a batch of them; sinks of which there is none are None."""
-        text = self.files.read_text(f"{self.generation}/{_QUERIES}")
-        if text is None or not self.has_begun():
+        noted = read_note(self.files, f"{self.generation}/{_QUERIES}")
+        if noted is None or not self.has_begun():
             return None
-        noted, begun = json.loads(text), self._begun_places()
+        begun = self._begun_places()
         kept = {
             name: [each if place in begun else None for place, each in enumerate(noted.get(name, []))]
             for name in ("sinks", "digests")
@@ -164,13 +180,15 @@ class Checkpoint:
             and self._count(f"{self.generation}/{name}", "offsets")
         }
 
-    def _note(self, path: str, text: str) -> None:
-        if self.files.read_text(path) != text:
-            self.files.write_text(path, text)
+    def _note(self, path: str, told: Mapping[str, Any]) -> None:
+        if read_note(self.files, path) != told:
+            write_note(self.files, path, told)
 
     def problems(self, pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
         """Why this checkpoint is none for `pipeline` as it is now: key and message."""
         generation = self.generation
+        if generation is not None and (lost := self._lost_beginning(generation)) is not None:
+            yield "checkpoint", lost
         for query, last in counted_batches(self._folder.runs()).items():
             if query.startswith(f"{generation}/") and last >= self._count(query, "offsets"):
                 message = (
@@ -193,6 +211,47 @@ class Checkpoint:
             ]
             yield from others or _moved(known["digests"], now["digests"])
 
+    def _lost_beginning(self, generation: str) -> str | None:
+        """Told where the first batch of a query may come again, which begins there."""
+        note = f"{generation}/{_BEGINNING}"
+        if not is_garbled(self.files, note) or all(
+            self._count(query, "commits") for query in self._begun_queries(generation)
+        ):
+            return None
+        hint = "have it say where loading began, {TOPIC: {PARTITION: OFFSET}} in JSON"
+        return f"{self.files.url(note)}: {GARBLED}: {hint}, or {_ANEW}"
+
+    def sync_batch(self, query: str, number: int) -> None:
+        """Have on the disk what Spark has noted of a batch that begins, and of the one before. What sinks
+        have under a number must be what a batch has that comes again under it.
+        """
+        names = (f"offsets/{number}", f"commits/{number - 1}", _METADATA)
+        for name in names:
+            folder, slash, file = name.rpartition("/")
+            self.files.sync(f"{query}/{name}", f"{query}/{folder}{slash}.{file}.crc", f"{query}/{folder}")
+        self.files.sync(query, query.rpartition("/")[0], "")
+
+    def mend(self, query: str, holds: Callable[[int], bool]) -> None:
+        """Mend what Spark has noted of a query and a host has lost with its power. A batch of which
+        it is not noted that it is done comes again, one whose offsets are not there is made anew; unless
+        a sink `holds` one that had others. Raises FileError.
+        """
+        name = f"{query}/{_METADATA}"
+        if self.files.exists(name) and not self._is_whole(name, 1):
+            write_note(self.files, name, {"id": str(uuid.uuid4())})
+        for notes, lines in (("commits", _COMMIT_LINES), ("offsets", _OFFSET_LINES)):
+            number = self._count(query, notes) - 1
+            note = f"{query}/{notes}/{number}"
+            if number < 0 or self._is_whole(note, lines):
+                continue
+            if notes == "offsets" and (holds(number) or self._count(query, "commits") > number):
+                raise FileError(f"{self.files.url(note)}: {GARBLED}, and its rows are loaded: {_ANEW}")
+            self.files.delete(note)
+
+    def _is_whole(self, path: str, lines_min: int) -> bool:
+        lines = (self.files.read_text(path) or "").splitlines()
+        return len(lines) >= lines_min and _is_json(lines[-1])
+
     def begun_batches(self) -> int:
         """How many batches have begun: the last need not be done."""
         return self._count(f"{self.generation}/{LOAD}", "offsets")
@@ -206,10 +265,25 @@ class Checkpoint:
         return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
 
     def loaded_ends(self) -> Offsets:
-        """Up to where the last batch that is done has read, and of which topics; {} before the first."""
+        """Up to where the last batch that is done has read, and of which topics; {} before the first. Raises
+        FileError where that is not known any more.
+        """
         done = self.loaded_batches()
         if not done:
             return {}
-        text = self.files.read_text(f"{self.generation}/{LOAD}/offsets/{done - 1}")
-        ends = json.loads((text or "{}").splitlines()[-1])
+        note = f"{self.generation}/{LOAD}/offsets/{done - 1}"
+        text = self.files.read_text(note)
+        if text is None or text.endswith(f"\n{_NO_OFFSET}"):
+            return {}
+        if not self._is_whole(note, _OFFSET_LINES):
+            raise FileError(f"{self.files.url(note)}: {GARBLED}: bring it back, or {_ANEW}")
+        ends = json.loads(text.splitlines()[-1])
         return ends if isinstance(ends, dict) else {}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return text == _NO_OFFSET
+    return True

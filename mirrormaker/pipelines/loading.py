@@ -140,6 +140,7 @@ class Load:
             sink = open_sink(self._place(number), pipeline.sinks[number], frame)
             sink.claim()
             self._sinks.append(sink)
+        self._mend_queries()
         if pipeline.watermark is None:
             self._start_query(LOAD, decoded, self._write_all)
             return
@@ -172,6 +173,21 @@ class Load:
 
     # ---- batches
 
+    def _mend_queries(self) -> None:
+        """End what a host left half written that has lost its power. Raises FileError."""
+        sinks, pipeline = self._sinks, self._pipeline
+        if pipeline.watermark is None:
+            queries = {LOAD: sinks}
+        else:
+            names = [sink_name(number, sink) for number, sink in enumerate(pipeline.sinks)]
+            queries = {QUARANTINE: [], **{name: [sink] for name, sink in zip(names, sinks, strict=True)}}
+        for name, its in queries.items():
+
+            def holds(number: int, its: list[Sink] = its) -> bool:
+                return self._quarantine.holds(number) or any(sink.holds(number) for sink in its)
+
+            self._checkpoint.mend(f"{self._generation}/{name}", holds)
+
     def _start_query(self, name: str, frame: DataFrame, write: Write) -> None:
         trigger: dict[str, Any] = {"availableNow": True}
         if self._interval_ms is not None:
@@ -200,6 +216,7 @@ class Load:
     def _telling(self, query: str, write: Write) -> Callable[[DataFrame, int], None]:
         def told(frame: DataFrame, number: int) -> None:
             try:
+                self._checkpoint.sync_batch(query, number)
                 self._add(query, number, write(frame, number))
                 self._slow_starts = 0
             except (PySparkException, BrokerError, RowError, OSError) as error:

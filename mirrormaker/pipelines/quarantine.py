@@ -24,6 +24,7 @@ class Quarantine:
         self._spark = spark
         self._pipeline = pipeline
         self._generation = generation
+        self._key = f"{generation}-{QUARANTINE}"
         self._table = Table(spark, pipeline.quarantine or str(folder.quarantine), _LAYOUT)
 
     def open(self) -> None:
@@ -33,14 +34,17 @@ class Quarantine:
         self._table.claim(self._pipeline.name, self._generation)
         self._table.recover()
 
+    def holds(self, number: int) -> bool:
+        """Whether records of a batch may be in it."""
+        return self._table.holds(self._key, number)
+
     def append(self, number: int, malformed: DataFrame) -> int:
         """Add those of a batch, once; returns how many it has. One that comes again may have more: what the
         schema of before could decode goes into no sink any more.
         """
-        key = f"{self._generation}-{QUARANTINE}"
-        if self._table.holds(key, number):
-            return self._table.append(key, number, malformed) + self.add_lacking(malformed)
-        return 0 if malformed.isEmpty() else self._table.append(key, number, malformed)
+        if self.holds(number):
+            return self._table.append(self._key, number, malformed) + self.add_lacking(malformed)
+        return 0 if malformed.isEmpty() else self._table.append(self._key, number, malformed)
 
     def add_lacking(self, malformed: DataFrame) -> int:
         """Add those that are not there yet; returns how many."""

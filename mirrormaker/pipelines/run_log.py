@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from broker.errors import ConfigurationError
+from mirrormaker.durable_files import write_whole
 from mirrormaker.folder_lock import FolderLock, at_once
 from mirrormaker.pipelines.loaded_hours import PastRuns, decode_past, encode_past, with_past
 from mirrormaker.pipelines.run_record import (
@@ -138,7 +139,7 @@ class PipelineFolder:
 
     def keep_schema(self, schema: str) -> None:
         """Have it for all further runs. Raises OSError."""
-        _write_whole(self._schema, schema + "\n")
+        write_whole(self._schema, schema + "\n")
 
     def _lines(self) -> list[str]:
         try:
@@ -161,7 +162,7 @@ class PipelineFolder:
             runs = fold_records(records)
             past = with_past(self.past_runs(), runs[:-RUNS_KEPT])
             lines = [encode_past(past), *map(encode_record, runs[-RUNS_KEPT:])]
-            _write_whole(self._runs, "".join(f"{line}\n" for line in lines))
+            write_whole(self._runs, "".join(f"{line}\n" for line in lines))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -169,12 +170,3 @@ def _write_all(descriptor: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
-
-
-def _write_whole(file: Path, text: str) -> None:
-    aside = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    with aside.open("w", encoding="utf-8") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    aside.replace(file)

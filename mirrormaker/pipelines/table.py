@@ -13,6 +13,8 @@ Beside the data there is `_mirrormaker/`, which readers pass over as all names w
                      are
 
 A crash leaves either nothing of a batch, or a note by which the next run ends what was begun (`recover`).
+On a local disk so does a loss of power: what is staged is on the disk before its note is, that before
+anything is moved, and what was moved before anything is removed.
 A window is replaced in one step where the filesystem can swap folders (Linux, locally), else file by file: a
 folder that is renamed by copies, as in object stores, may be left at both places in part, and so may a file.
 Whoever changes a table holds the lock of its pipeline.
@@ -24,13 +26,13 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
+from mirrormaker.pipelines.notes import GARBLED, is_garbled, read_note, write_note
 from mirrormaker.pipelines.table_files import FileError, TableFiles
 from mirrormaker.pipelines.windows import Span, windows_within
 
@@ -81,8 +83,7 @@ class Table:
 
     def claim(self, pipeline: str, checkpoint: str) -> None:
         """Be the one that loads it. Raises ConfigurationError when another checkpoint did."""
-        text = self.files.read_text(_OWNER)
-        owner = json.loads(text) if text is not None else None
+        owner = read_note(self.files, _OWNER)
         mine = {"pipeline": pipeline, "checkpoint": checkpoint}
         if owner == mine:
             return
@@ -90,10 +91,20 @@ class Table:
             said = f"pipeline {owner['pipeline']!r} with another checkpoint"
             hint = "bring that back, or move the folder away"
             raise ConfigurationError([f"{self.files.root}: was loaded by {said}: {hint}"])
-        if self.files.list_files(""):
+        if self.files.list_files("") and not self._has_batches_of(checkpoint):
+            if is_garbled(self.files, _OWNER):
+                hint = f"have it say {json.dumps(mine)} if that has, or move the folder away"
+                told = f"{GARBLED}, and does not say who has loaded the table"
+                raise ConfigurationError([f"{self.files.url(_OWNER)}: {told}: {hint}"])
             raise ConfigurationError([f"{self.files.root}: holds files that no pipeline has written"])
         self.files.make_folder(_NOTES)
-        self.files.write_text(_OWNER, json.dumps(mine))
+        write_note(self.files, _OWNER, mine)
+
+    def _has_batches_of(self, checkpoint: str) -> bool:
+        """Whether it is known to be loaded by this checkpoint, whatever has become of `owner.json`."""
+        if not is_garbled(self.files, _OWNER):
+            return False
+        return any(name.startswith(f"{checkpoint}-") for name in self.files.list_names(_COMMITS))
 
     def changed_layout(self) -> list[str]:
         """How the files that are there differ from those that would come, in words: readers cannot have both
@@ -112,7 +123,7 @@ class Table:
         if problems := self.changed_layout():
             raise ConfigurationError(problems)
         if self._noted_layout() != self.layout:
-            self.files.write_text(_LAYOUT, json.dumps(asdict(self.layout)))
+            write_note(self.files, _LAYOUT, asdict(self.layout))
 
     def noted_options(self) -> Mapping[str, str]:
         """That its files were written with last."""
@@ -120,10 +131,9 @@ class Table:
         return {} if known is None else known.options
 
     def _noted_layout(self) -> TableLayout | None:
-        text = self.files.read_text(_LAYOUT)
-        if text is None:
+        told = read_note(self.files, _LAYOUT)
+        if told is None:
             return None
-        told = json.loads(text)
         return TableLayout(**{**told, "partition_by": tuple(told["partition_by"])})
 
     def changed_columns(self, frame: DataFrame) -> list[str]:
@@ -164,24 +174,23 @@ class Table:
             raise ConfigurationError(problems)
         known = self.column_types()
         if known != (both := known | dict(frame.dtypes)):
-            self.files.write_text(_COLUMNS, json.dumps(both))
+            write_note(self.files, _COLUMNS, both)
 
     def column_types(self) -> dict[str, str]:
         """Those of the files, in the order in which they came; {} before the first."""
-        text = self.files.read_text(_COLUMNS)
-        return dict(json.loads(text)) if text is not None else {}
+        return read_note(self.files, _COLUMNS) or {}
 
     def recover(self) -> None:
         """End what a crash left half done."""
         self._end_swap()
         for name in self.files.list_names(_COMMITS):
             if name.endswith(".json") and not name.startswith("."):
-                self._move_in(json.loads(self.files.read_note(f"{_COMMITS}/{name}") or "{}"))
+                self._move_in(read_note(self.files, f"{_COMMITS}/{name}") or {})
         self.files.delete(_STAGING)
 
     def holds(self, key: str, number: int) -> bool:
         """Whether a batch is part of the table, as far back as batches are known again."""
-        return self.files.read_note(_note_of(key, number)) is not None
+        return read_note(self.files, _note_of(key, number)) is not None
 
     def append(self, key: str, number: int, frame: DataFrame) -> int:
         """Add the rows of a batch, once; returns how many it has. `number` counts the batches of `key`."""
@@ -217,8 +226,8 @@ class Table:
         for window in written:
             self.files.write_text(f"{staged}/{window}/{_MARK}", "")
         removed = sorted(set(windows) - set(written))
-        note = {"staged": staged, "written": written, "removed": removed}
-        self.files.write_text(_SWAP, json.dumps(note))
+        self.files.sync_all(staged)
+        write_note(self.files, _SWAP, {"staged": staged, "written": written, "removed": removed})
         self._end_swap()
 
     def stage(
@@ -231,6 +240,7 @@ class Table:
         writer = frame.write.format(layout.format).options(**layout.options).mode("append")
         if layout.partition_by:
             writer = writer.partitionBy(*layout.partition_by)
+        self.files.make_folder(_STAGING)
         try:
             writer.save(self.files.url(f"{staged}/{window}" if window else staged))
         except PySparkException:
@@ -240,14 +250,13 @@ class Table:
 
     def _commit(self, note: str, frame: DataFrame) -> int:
         """Have the rows be part of the table, unless the note says that they are."""
-        told = self.files.read_note(note)
-        if told is None:
+        commit = read_note(self.files, note)
+        if commit is None:
             staged, files, rows = self._stage(frame)
-            commit: dict[str, Any] = {"staged": staged, "files": files, "rows": rows}
+            self.files.sync_all(staged)
+            commit = {"staged": staged, "files": files, "rows": rows}
             self.files.make_folder(_COMMITS)
-            self.files.write_text(note, json.dumps(commit))
-        else:
-            commit = json.loads(told)
+            write_note(self.files, note, commit)
         self._move_in(commit)
         self.files.delete(str(commit["staged"]))
         return int(commit["rows"])
@@ -267,7 +276,7 @@ class Table:
     def _move_in(self, commit: Mapping[str, object]) -> None:
         files, staged = commit.get("files", []), commit.get("staged")
         assert isinstance(files, list)
-        if not self.files.exists(str(staged)):
+        if staged is None or not self.files.exists(str(staged)):
             return  # all of it was moved
         self._move_files(f"{staged}/", "", files)
 
@@ -277,15 +286,17 @@ class Table:
             if self.files.exists(f"{source}{name}"):
                 self.files.delete(f"{target}{name}")
                 self.files.rename(f"{source}{name}", f"{target}{name}")
+        self.files.sync(*sorted({f"{target}{name}".rpartition("/")[0] for name in names}))
 
     def _end_swap(self) -> None:
-        text = self.files.read_text(_SWAP)
-        if text is None:
+        told = read_note(self.files, _SWAP)
+        if told is None:
+            self.files.delete(_SWAP)  # nothing was swapped yet
             return
-        told = json.loads(text)
         staged = told["staged"]
         for window, names in told["written"].items():
             self._swap_window(f"{staged}/{window}", window, names)
+        self.files.sync(*sorted({f"{window}/..".lstrip("/") for window in told["written"]}))
         for window in told["removed"]:
             for gone in [window] if window else self.files.list_files(""):
                 self.files.delete(gone)

@@ -2,6 +2,9 @@
 
 All paths are relative to the root of the table. A text is there whole, as it was or as it is now, whatever
 died while it was written; no filesystem need be able to put a file in another one's place for that.
+
+On a local filesystem texts are written past Hadoop, whose streams do not wait for the disk there. What Spark
+has written there is on the disk once it is synced (`sync_all`); other filesystems see to that themselves.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ import errno
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from broker.errors import BrokerError
+from mirrormaker.durable_files import make_folder, sync, sync_all, write_whole
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -52,8 +57,11 @@ class TableFiles:
         return bool(self._ask(lambda: self._fs.exists(self._at(path))))
 
     def make_folder(self, path: str) -> None:
-        """Have the folder, and those around it."""
-        if not self._ask(lambda: self._fs.mkdirs(self._at(path))):
+        """Have the folder, and those around it. Raises FileError."""
+        if self._local is not None:
+            with _translated():
+                make_folder(Path(self._local, path))
+        elif not self._ask(lambda: self._fs.mkdirs(self._at(path))):
             raise FileError(f"{self.url(path)}: cannot be made")
 
     def list_files(self, path: str) -> list[str]:
@@ -118,13 +126,10 @@ class TableFiles:
                 return self._read(name)
         return None
 
-    def read_note(self, path: str) -> str | None:
-        """As `read_text`; None, too, for a file without anything in it, as a host that lost power leaves one
-        which it had not written to its disk yet.
-        """
-        return self.read_text(path) or None
-
     def _read(self, path: str) -> str:
+        if self._local is not None:  # past sums of Hadoop's, which may be of what the power cut off
+            with _translated():
+                return Path(self._local, path).read_text(encoding="utf-8", errors="replace")
         stream = self._ask(lambda: self._fs.open(self._at(path)))
         try:
             return str(self._ask(lambda: self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
@@ -133,6 +138,12 @@ class TableFiles:
 
     def write_text(self, path: str, text: str) -> None:
         """Have the file hold this: a crash leaves what it held before, or all of this. Raises FileError."""
+        if self._local is not None:
+            _write_here(Path(self._local, path), text)
+        else:
+            self._write_by_hadoop(path, text)
+
+    def _write_by_hadoop(self, path: str, text: str) -> None:
         aside = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             self._write(aside, text)
@@ -150,6 +161,21 @@ class TableFiles:
             self.rename(following, path)
         else:
             self.rename(aside, path)
+
+    def sync(self, *paths: str) -> None:
+        """Have files, or the names that folders have, on the disk where that is local; those that are there.
+        Raises FileError.
+        """
+        if self._local is not None:
+            for path in paths:
+                with _translated(), contextlib.suppress(FileNotFoundError):
+                    sync(Path(self._local, path))
+
+    def sync_all(self, path: str) -> None:
+        """Have a folder on the disk where that is local, with all that is in it. Raises FileError."""
+        if self._local is not None:
+            with _translated():
+                sync_all(Path(self._local, path))
 
     def _write(self, path: str, text: str) -> None:
         stream = self._ask(lambda: self._fs.create(self._at(path), True))
@@ -172,6 +198,22 @@ class TableFiles:
 
 def _is_hidden(part: str) -> bool:
     return part.startswith(("_", "."))
+
+
+def _write_here(file: Path, text: str) -> None:
+    with _translated():
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of what it held before
+        write_whole(file, text)
+        file.with_name(f"{file.name}{_NEXT}").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Raises FileError for what the machine refused."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{error.filename}: {error.strerror or error}") from error
 
 
 def _local_names(root: str, path: str) -> Iterator[str]:

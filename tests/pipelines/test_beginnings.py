@@ -289,9 +289,9 @@ def places_told(
     runs: list[list[str]], after: list[str], monkeypatch: pytest.MonkeyPatch, *, begun: int
 ) -> list[str]:
     """What a checkpoint has against sinks `after` others; the first so many have begun a batch."""
-    texts = {"generation": "g"}
-    names = {"g": [f"{number}-topic" for number in range(begun)]}
-    names |= {f"g/{name}/offsets": ["0"] for name in names["g"]}
+    texts = {"generation": "0123456789ab"}
+    names = {texts["generation"]: [f"{number}-topic" for number in range(begun)]}
+    names |= {f"{at}/{name}/offsets": ["0"] for at in list(names) for name in names[at]}
 
     class Notes:
         def __init__(self, *where: object) -> None:

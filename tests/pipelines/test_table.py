@@ -50,27 +50,6 @@ def test_a_batch_that_comes_again_is_there_once(spark: SparkSession, table: Tabl
     assert held(table) == {0: [0, 2], 1: [1, 3]}
 
 
-def test_a_batch_whose_note_was_lost_is_written_again(
-    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the host lost power when it had made the note's file, and before what stands in it."""
-
-    def cut_off(table: Table, commit: object) -> None:
-        raise CutOffError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Table, "_move_in", cut_off)
-        with pytest.raises(CutOffError):
-            table.append("c", 0, rows(spark, range(4)))
-    (note,) = Path(table.files.root).glob("_mirrormaker/commits/*.json")
-    note.write_text("")
-    note.with_name(f".{note.name}.crc").unlink()
-    table.recover()
-    assert not table.holds("c", 0)
-    assert table.append("c", 0, rows(spark, range(4))) == table.append("c", 0, rows(spark, range(4))) == 4
-    assert held(table) == {0: [0, 2], 1: [1, 3]}
-
-
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a b%", "ä+b"])
 def test_a_table_may_be_called_whatever_a_folder_may(spark: SparkSession, tmp_path: Path, name: str) -> None:
     table = Table(spark, str(tmp_path / name / "table"), LAYOUT)

@@ -11,13 +11,13 @@ batch's number (`spark/sink_transactions`). Below a folder of a checkpoint there
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
+from mirrormaker.pipelines.notes import read_note, write_note
 from mirrormaker.pipelines.sinks.kept_rows import count_sendable
 from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.spark import MirrorDataSource
@@ -84,14 +84,15 @@ class Outbox:
         self._files.make_folder(self._folder)
         frame.write.parquet(place)
         rows = count_sendable(self._spark.read.parquet(place), options)
+        self._files.sync_all(f"{self._folder}/{staged}")
         return _Batch(rows=rows, staged=staged, sent=False)
 
     def _read(self, note: str) -> _Batch | None:
-        text = self._files.read_note(f"{self._folder}/{note}")
-        return None if text is None else _Batch(**json.loads(text))
+        told = read_note(self._files, f"{self._folder}/{note}")
+        return None if told is None else _Batch(**told)
 
     def _write(self, note: str, batch: _Batch) -> None:
-        self._files.write_text(f"{self._folder}/{note}", json.dumps(asdict(batch)))
+        write_note(self._files, f"{self._folder}/{note}", asdict(batch))
 
     def _send(self, number: int, staged: str, options: Mapping[str, str]) -> None:
         session = self._spark.newSession()

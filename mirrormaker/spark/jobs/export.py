@@ -16,7 +16,6 @@ again when a run is tried again. In the checkpoint there are
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -27,6 +26,7 @@ from pyspark.sql import functions as f
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.job_run import JobRun
+from mirrormaker.pipelines.notes import GARBLED, is_garbled, read_note, write_note
 from mirrormaker.pipelines.session import source_options
 from mirrormaker.pipelines.sinks.files import WHOLE_TIMES
 from mirrormaker.pipelines.sinks.outbox import Outbox
@@ -106,9 +106,14 @@ class _Exports:
         self._outbox.tidy()
 
     def last(self) -> _Export | None:
-        """The last that has begun."""
-        text = self._files.read_text(self._note)
-        return None if text is None else _Export(**json.loads(text))
+        """The last that has begun. Raises ConfigurationError where that is not known any more: what would be
+        sent under its number again counts as sent.
+        """
+        if is_garbled(self._files, self._note):
+            hint = f"move {self._files.root} away to export the table anew, rows of the last time included"
+            raise ConfigurationError([f"{self._files.url(self._note)}: {GARBLED}: {hint}"])
+        told = read_note(self._files, self._note)
+        return None if told is None else _Export(**told)
 
     def begin(self, last: _Export | None, arguments: Mapping[str, str]) -> _Export:
         """A new one."""
@@ -130,7 +135,7 @@ class _Exports:
 
     def _keep(self, export: _Export) -> _Export:
         export = replace(export, run=self._run.record.run)
-        self._files.write_text(self._note, json.dumps(asdict(export)))
+        write_note(self._files, self._note, asdict(export))
         return export
 
 
