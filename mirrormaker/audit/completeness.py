@@ -9,6 +9,9 @@ records that are older than such a one, and come after it, are seen by `lateness
 up to there must be dealt with by the route: written in the ledger, or, where a route has none, passed by its
 position; or left out for good, as what a skip or a seek has passed over, and what was there before a route
 that does not start at the earliest. Sources of sources count too, along every way that leads to the topic.
+
+What has arrived must be there for readers of committed records, too: a transaction that is open at the
+destination, of whatever producer, keeps from them all that came after its first record.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from mirrormaker.audit.feeders import fed_topics, feeding_topic_by_name, feeding
 from mirrormaker.audit.notes import noted_ranges
 from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
 from mirrormaker.audit.route_view import read_kept
+from mirrormaker.audit.stable_ends import log_ends, unstable_ranges
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.page import Page
 from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.topology.further_topics import may_write
@@ -55,6 +60,8 @@ class PartitionCompleteness:
     """What it has of the time, offsets."""
     missing: tuple[Range, ...]
     """Of that, what the route has not dealt with."""
+    held_back: tuple[Range, ...] = ()
+    """Of that, what is at the destination behind a transaction that is open there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,8 @@ class SourceCompleteness:
     @property
     def is_complete(self) -> bool:
         """Whether all that the source has of the time is there."""
-        return self.problem is None and not self.missing_offsets
+        is_readable = not any(each.held_back for each in self.partitions)
+        return self.problem is None and not self.missing_offsets and is_readable
 
     def missing_lines(self) -> Iterator[str]:
         """What is missing, for people; a line for each partition."""
@@ -86,11 +94,12 @@ class SourceCompleteness:
         if self.problem is not None:
             yield f"{way}: {self.problem}"
         for each in self.partitions:
-            if each.missing:
-                told = ", ".join(map(str, each.missing[:_SHOWN_RANGES]))
-                more = "" if len(each.missing) <= _SHOWN_RANGES else ", and more"
-                count = total(each.missing)
-                yield f"{self.source}: {each.source}: {count} offsets have not arrived ({told}{more})"
+            held_back = f"cannot be read yet: a transaction is open in {self.destination}: {self.to}"
+            for ranges, what in ((each.missing, "have not arrived"), (each.held_back, held_back)):
+                if ranges:
+                    told = ", ".join(map(str, ranges[:_SHOWN_RANGES]))
+                    more = "" if len(ranges) <= _SHOWN_RANGES else ", and more"
+                    yield f"{self.source}: {each.source}: {total(ranges)} offsets {what} ({told}{more})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,11 @@ async def read_completeness(
     seen: set[Goal] = set()
     while goals:
         seen |= goals
-        found = [each for route in topology.routes for each in await _of_route(topology, route, goals, span)]
+        found = [
+            each
+            for route in topology.routes
+            for each in await _of_route(topology, route, goals, span, are_read=not sources)
+        ]
         sources += found
         goals = {Goal(each.source, each.topic) for each in found} - seen
     return Completeness(window=window, is_over=is_over, sources=tuple(sources))
@@ -177,9 +190,11 @@ async def coming_topics(topology: Topology, cluster: str, wanted: TopicNaming) -
 
 
 async def _of_route(
-    topology: Topology, route: RouteSpec, goals: Collection[Goal], window: TimeWindow
+    topology: Topology, route: RouteSpec, goals: Collection[Goal], window: TimeWindow, *, are_read: bool
 ) -> list[SourceCompleteness]:
-    """What the route brings of these. One that is not enabled brings what it has."""
+    """What the route brings of these. One that is not enabled brings what it has. `are_read`: whether these
+    are what is computed on, and not read by a route.
+    """
     wanted = sorted(goal.topic for goal in goals if goal.cluster == route.destination)
     if not wanted:
         return []
@@ -188,7 +203,7 @@ async def _of_route(
             open_cluster(topology.clusters[route.source]) as source,
             open_cluster(topology.clusters[route.destination]) as destination,
         ):
-            return await _compare(topology, route, source, destination, wanted, window)
+            return await _compare(topology, route, source, destination, wanted, window, are_read=are_read)
     except BrokerError as error:
         naming = compile_naming(route.source, route.topics)
         return [
@@ -205,6 +220,8 @@ async def _compare(
     destination: Cluster,
     wanted: Iterable[str],
     window: TimeWindow,
+    *,
+    are_read: bool,
 ) -> list[SourceCompleteness]:
     """Raises BrokerError."""
     metadata = await source.refresh()
@@ -216,10 +233,16 @@ async def _compare(
     view = await find_ledger(destination)
     await destination.refresh()
     notes = noted_ranges(await read_kept(destination, SKIPPED_TOPIC), route.name)
+    ends = await log_ends(destination, wanted) if are_read else {}
+
+    def pages_of(partition: TopicPartition, to: str) -> dict[LaneId, Sequence[Page]]:
+        lanes = lanes_now(view, source, partition, to)
+        found = {lane: view.lanes[lane].of_route(route.name) for lane in lanes}
+        return {lane: pages for lane, pages in found.items() if pages}
 
     def missing(partition: TopicPartition, to: str) -> list[Range]:
-        lanes = (view.lanes[lane].of_route(route.name) for lane in lanes_now(view, source, partition, to))
-        dealt_with = _since_they_began([_dealt_with(route, pages) for pages in lanes if pages])
+        lanes = pages_of(partition, to).values()
+        dealt_with = _since_they_began([_dealt_with(route, pages) for pages in lanes])
         position = positions.get(partition, 0)
         # at most once, a position goes before its records
         known = 0 if route.delivery is Delivery.AT_MOST_ONCE else position
@@ -231,6 +254,18 @@ async def _compare(
         )
         return joined(each for ranges in lacking for each in ranges)
 
+    def held_back(partition: TopicPartition, to: str) -> list[Range]:
+        lanes = pages_of(partition, to)
+        found = [
+            held
+            for lane, pages in lanes.items()
+            if lane.destination in ends
+            for held in unstable_ranges(pages, ends[lane.destination])
+        ]
+        if not lanes and not all(end.is_stable for at, end in ends.items() if at.topic == to):
+            found = [Range(0, positions.get(partition, 0))]  # it may be anywhere
+        return joined(each.within(needed[partition]) for each in found)
+
     return [
         _source(
             route,
@@ -241,6 +276,7 @@ async def _compare(
                     source=each,
                     window=needed[each],
                     missing=tuple(missing(each, to)),
+                    held_back=tuple(held_back(each, to)),
                 )
                 for each in partitions
                 if each.topic == topic

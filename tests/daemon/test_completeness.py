@@ -79,6 +79,32 @@ def test_an_hour_is_complete_once_all_that_the_source_has_of_it_is_copied(
         assert len(coming.problems) == told, "any topic of this source could come"
 
 
+def test_what_an_open_transaction_of_others_holds_back_is_not_complete(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    write(source, 0, 1)
+    running = mirror(source, destination)
+    running.start()
+    running.wait_copied()
+    other = producer(destination, **{"transactional.id": "another route"})
+    other.init_transactions(PATIENCE_SECONDS)
+    other.begin_transaction()
+    other.produce("jfk.flights", b"another's", partition=0)
+    assert other.flush(PATIENCE_SECONDS) == 0
+    write(source, 1, 1)
+    running.wait_copied()
+    assert completeness(running.file, 0).is_complete, "it is before that transaction"
+    held_back = completeness(running.file, 1)
+    assert not held_back.is_complete
+    told = "a transaction is open in aggregate: jfk.flights (10 to 19)"
+    assert held_back.missing_lines() == [f"jfk: flights-0: 10 offsets cannot be read yet: {told}"]
+    other.commit_transaction(PATIENCE_SECONDS)
+    wait_until(lambda: completeness(running.file, 1).is_complete, "its end is written")
+    running.stop()
+
+
 def test_what_a_route_is_told_not_to_bring_is_not_waited_for(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
