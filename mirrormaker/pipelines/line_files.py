@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.sinks.outbox import WHOLE_FILES
 from mirrormaker.pipelines.table import TableLayout
+from mirrormaker.pipelines.table_files import AS_NAMED
 
 NAMES_AS_TEXT = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 """What subfolders are named by is written as it was read: `hour=07` is no number."""
@@ -51,7 +52,7 @@ class LineFiles:
         that are given, which file and line of it each is.
         """
         named = [f.col(f"`{name}`") for name in columns]
-        reader = self._spark.read.format("text").option("lineSep", self._line_end)
+        reader = self._spark.read.format("text").options(lineSep=self._line_end, **AS_NAMED)
         return (
             reader.option("basePath", root)
             .load(urls)
@@ -87,7 +88,7 @@ class LineFiles:
         return f"{stem}{self._extension}{rest}" if stem else name
 
     def _lines(self, urls: list[str]) -> DataFrame:
-        reader = self._spark.read.format("text").option("lineSep", self._line_end)
+        reader = self._spark.read.format("text").options(lineSep=self._line_end, **AS_NAMED)
         return reader.load(urls).select(
             "value", f.col("_metadata.file_path").alias("path"), _line_number().alias("number")
         )

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.table_files import AS_NAMED
 from mirrormaker.topology.model import PipelineSpec
 
 QUARANTINE = "quarantine"
@@ -48,7 +49,7 @@ class Quarantine:
 
     def add_lacking(self, malformed: DataFrame) -> int:
         """Add those that are not there yet; returns how many."""
-        known = self._spark.read.schema(_RECORD).parquet(self._table.files.url(""))
+        known = self._spark.read.options(**AS_NAMED).schema(_RECORD).parquet(self._table.files.url(""))
         is_same = [malformed[name].eqNullSafe(known[name]) for name in known.columns]
         lacking = malformed.join(known, is_same, "left_anti")
         return 0 if lacking.isEmpty() else self._table.add(lacking)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -100,12 +100,20 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
 
 def _missing_jars(said: str) -> list[str]:
     """Those of this machine that are not there: Spark would go on without them."""
-    places = [(each.strip(), urlsplit(each.strip())) for each in said.split(",") if each.strip()]
-    return [each for each, where in places if where.scheme in ("", "file") and not _has_files(where.path)]
+    jars = [each.strip() for each in said.split(",") if each.strip()]
+    return [
+        jar for jar in jars if (pattern := _local_pattern(jar)) is not None and not any(glob.iglob(pattern))
+    ]
 
 
-def _has_files(pattern: str) -> bool:
-    return any(glob.iglob(pattern))
+def _local_pattern(jar: str) -> str | None:
+    """Which files of this machine are meant; None for others. A path is as it stands there, a URL has escapes
+    such as %20. A fragment is what Spark is to call them.
+    """
+    place = urlsplit(jar)
+    if place.scheme == "file":
+        return unquote(place.path)
+    return jar.partition("#")[0] if not place.scheme else None
 
 
 def _reason(error: Exception) -> str:

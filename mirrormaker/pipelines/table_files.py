@@ -26,6 +26,8 @@ from mirrormaker.durable_files import make_folder, sync, sync_all, write_whole
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+AS_NAMED = {"__globPaths__": "false"}
+"""Of Spark's readers: folders that are called `a[b]` or `*` are no patterns."""
 _NEXT = ".next"
 """Ends the name of a file that is whole and about to take the place of another."""
 

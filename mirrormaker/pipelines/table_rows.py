@@ -30,6 +30,7 @@ from mirrormaker.pipelines.csv_values import quoted
 from mirrormaker.pipelines.line_files import NAMES_AS_TEXT, LineFiles
 from mirrormaker.pipelines.session import OWN_SETTINGS
 from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.table_files import AS_NAMED
 from mirrormaker.pipelines.windows import columns_of
 from mirrormaker.spark import MirrorDataSource
 from mirrormaker.topology.model import FileFormat
@@ -54,6 +55,8 @@ def table_rows(spark: SparkSession, form: str, root: str, options: Mapping[str, 
         return session.createDataFrame([], _types(known))
     named = [name for name in columns_of(next(iter(files), "").rpartition("/")[0]) if name in known]
     reader = session.read.format(form).options(**table.layout.options)
+    if table.files.exists(""):
+        reader = reader.options(**AS_NAMED)
     if form == FileFormat.CSV.value:
         rows = _values_of_csv(session, reader.option("multiLine", "true"), table, files, known, named)
     else:

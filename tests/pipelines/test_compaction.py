@@ -55,7 +55,7 @@ def compacted(
 def test_lines_are_kept_to_the_letter(
     spark: SparkSession, tmp_path: Path, kind: str, windows: list[list[str]]
 ) -> None:
-    found = compacted(spark, tmp_path, kind, windows)
+    found = compacted(spark, tmp_path / "a[b]", kind, windows)
     for before, (after,) in zip(windows, found, strict=True):
         ended = [text if text.endswith("\n") or not text else f"{text}\n" for text in before]
         assert len(after) == sum(map(len, ended))
@@ -65,7 +65,7 @@ def test_lines_are_kept_to_the_letter(
 def test_rows_of_many_windows_are_put_together_by_few_jobs_and_keep_their_order_and_folders(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    root = tmp_path / "a table"
+    root = tmp_path / "a {table}"
     windows = [
         *(f"topic=jfk.flights/date=2013-01-01/hour={hour:02}" for hour in range(20)),
         "topic=a%3Db c/date=2013-01-01/hour=7",

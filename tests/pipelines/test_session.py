@@ -16,6 +16,7 @@ from broker.clock import SystemClock
 from broker.loopback import LOOPBACK, free_ports
 from mirrormaker.pipelines.master import master_problem
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
+from mirrormaker.pipelines.session import _missing_jars
 from mirrormaker.topology.loader import load_topology
 from tests.daemon.conftest import mirrormaker
 
@@ -97,6 +98,18 @@ def test_what_answers_in_text_is_no_master(answer: bytes, told: str | None, clos
         problem = f"cannot be reached: {address}: no master of Spark: it answers {told!r}"
         assert master_problem(f"spark://{address}") == (None if told is None else problem)
         assert master_problem(f"k8s://https://{address}") is None
+
+
+def test_jars_are_looked_for_as_spark_understands_their_paths(tmp_path: Path) -> None:
+    for name in ("a b.jar", "c%20d.jar"):
+        (tmp_path / name).touch()
+    there = ["a b.jar", "c%20d.jar", "?%20d.jar", "*.jar", "a b.jar#name"]
+    urls = ["a%20b.jar", "c%2520d.jar", "*.jar"]
+    elsewhere = ["hdfs:///x.jar", "local:/x.jar", "https://x/y.jar"]
+    said = [*(f"{tmp_path}/{name}" for name in there), *(f"file:{tmp_path}/{name}" for name in urls)]
+    assert _missing_jars(", ".join([*said, *elsewhere])) == []
+    missing = [f"{tmp_path}/a%20b.jar", f"file:{tmp_path}/c%20d.jar", f"{tmp_path}/e.jar"]
+    assert _missing_jars(",".join(missing)) == missing
 
 
 def test_a_run_whose_master_cannot_be_reached_fails_before_spark_is_started(

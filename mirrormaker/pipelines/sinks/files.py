@@ -20,6 +20,8 @@ WHOLE_TIMES = {
 _WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 """Spark's writer of CSV cuts blanks off at both ends of a text."""
 
+_IN_QUOTES = {"quoteAll": "true"}
+
 
 class FilesSink:
     """A sink `parquet`, `json` or `csv`."""
@@ -62,14 +64,18 @@ def table_of(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> Table:
     layout = TableLayout(
         format=sink.target.format.value,
         partition_by=folders,
-        options={**_usual_options(sink.target.format, set(frame.columns) - set(folders)), **sink.options},
+        options={
+            **_usual_options(sink.target.format, set(frame.columns) - set(folders), sink.options),
+            **sink.options,
+        },
     )
     return Table(spark, sink.target.path, layout)
 
 
-def _usual_options(form: FileFormat, columns: Set[str]) -> Mapping[str, str]:
+def _usual_options(form: FileFormat, columns: Set[str], said: Mapping[str, str]) -> Mapping[str, str]:
     """Those by which rows are written as they are. A line of nothing but blanks is none for readers of
-    Spark's, so that a single column of CSV goes without them.
+    Spark's, so that a single column of CSV is in quotes; where others than the usual ones are `said`, without
+    its blanks.
     """
     match form:
         case FileFormat.PARQUET:
@@ -77,7 +83,10 @@ def _usual_options(form: FileFormat, columns: Set[str]) -> Mapping[str, str]:
         case FileFormat.JSON:
             return WHOLE_TIMES
         case FileFormat.CSV:
-            return {**WHOLE_TIMES, **(_WITH_BLANKS if len(columns) > 1 else {})}
+            if len(columns) > 1:
+                return {**WHOLE_TIMES, **_WITH_BLANKS}
+            has_quotes = {"quote", "quoteall"}.isdisjoint(name.lower() for name in said)
+            return {**WHOLE_TIMES, **({**_WITH_BLANKS, **_IN_QUOTES} if has_quotes else {})}
 
 
 def reach_problems(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> list[str]:

@@ -25,6 +25,7 @@ from mirrormaker.pipelines.hold import HeldElsewhereError, end_at_once, held
 from mirrormaker.pipelines.line_files import LineFiles, counts_of
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.table_files import AS_NAMED
 from mirrormaker.pipelines.windows import columns_of
 from mirrormaker.spark.jobs.window_files import Sizes, can_go_together, name_as_table, stage_together
 from mirrormaker.topology.model import FileSink, Topology
@@ -138,7 +139,7 @@ def _stage_rows(spark: SparkSession, table: Table, window: str, sizes: Sizes, fi
     """The rows of these files in fewer, aside."""
     (wanted,) = counts_of(sizes, [list(sizes)], file_bytes)
     rows = spark.read.format(table.layout.format).options(**table.layout.options)
-    rows = rows.option("mergeSchema", "true")  # not all files have columns that came later
+    rows = rows.options(mergeSchema="true", **AS_NAMED)  # not all files have columns that came later
     return table.stage(rows.load(list(sizes)).coalesce(wanted), table.layout, window)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from mirrormaker.pipelines.line_files import NAMES_AS_TEXT, LineFiles
 from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.table_files import AS_NAMED
 
 Sizes = Mapping[str, int]
 """Bytes of files, by their addresses."""
@@ -57,7 +58,7 @@ def _rows(spark: SparkSession, table: Table, urls: list[str]) -> DataFrame:
     for name, value in NAMES_AS_TEXT.items():
         session.conf.set(name, value)
     reader = session.read.format(_ROWS).options(**table.layout.options)
-    reader = reader.option("mergeSchema", "true")  # not all files have columns that came later
+    reader = reader.options(mergeSchema="true", **AS_NAMED)  # not all files have columns that came later
     rows = reader.option("basePath", table.files.root).load(urls)
     return rows.select(
         "*", f.col("_metadata.file_path").alias(_FILE), f.col("_metadata.row_index").alias(_ROW)
