@@ -11,7 +11,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,12 +23,14 @@ from pyspark.sql.datasource import (
 
 from broker.client.cluster import Cluster
 from broker.client.producer import Delivery, Producer
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ProtocolError
+from broker.records.batch import read_header
 from mirrormaker.spark.row_encoder import encode_rows
 from mirrormaker.spark.sink_options import SinkDelivery, SinkOptions
-from mirrormaker.spark.sink_rows import target_rows, topics_of, with_usual_types
+from mirrormaker.spark.sink_rows import RowError, target_rows, topics_of, with_usual_types
 from mirrormaker.spark.sink_transactions import TaskIdentity, write_once
 from mirrormaker.spark.task_process import THIS_PROCESS
+from mirrormaker.spark.topic_limits import REFUSALS, TopicLimits, find_limits
 
 _QUERY_ID = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
@@ -104,16 +106,16 @@ async def send_rows(
 ) -> int:
     """Write all rows and wait until they are written; returns how many."""
     deliveries: list[Delivery] = []
-    known: set[str] = set()
+    known: dict[str, TopicLimits] = {}
     count = 0
     async for batch in _awaited(batches):
         if not batch.num_rows:
             continue
         count += batch.num_rows
         topics = topics_of(batch, options.topic)
-        if not known.issuperset(topics):
-            known.update(topics)
+        if not known.keys() >= set(topics):
             await look_anew(cluster, topics, options)
+            known |= await find_limits(cluster, topics, options.producer.max_request_bytes)
         found = target_rows(
             batch,
             options.topic,
@@ -121,8 +123,12 @@ async def send_rows(
             now_ms=int(time.time() * 1000),
             include_headers=options.include_headers,
         )
-        for target, encoded in encode_rows(found.rows, found.targets, options.batches):
-            deliveries.append(await producer.send_batch(found.partitions[target], encoded))
+        records_bytes_max = min(known[topic].records_bytes_max for topic in topics)
+        terms = replace(options.batches, bytes_max=min(options.batches.bytes_max, records_bytes_max))
+        for target, encoded in encode_rows(found.rows, found.targets, terms):
+            partition = found.partitions[target]
+            known[partition.topic].check_size(len(encoded), read_header(encoded).record_count)
+            deliveries.append(await producer.send_batch(partition, encoded))
         if len(deliveries) > _DELIVERIES_MAX:
             deliveries = await _settle(deliveries)
     await producer.flush()
@@ -146,7 +152,12 @@ async def _awaited(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Record
 
 
 async def _settle(deliveries: list[Delivery]) -> list[Delivery]:
-    """Raises why a batch could not be written."""
+    """Raises why a batch could not be written: RowError where that is for its rows."""
     for delivery in deliveries:
-        await delivery
+        try:
+            await delivery
+        except ProtocolError as error:
+            if error.code not in REFUSALS:
+                raise
+            raise RowError(f"a row is refused: {error}") from error
     return []

@@ -131,15 +131,9 @@ def target_rows(
     rows without a key one for all of them. Raises RowError for what has no topic or no such partition, and
     for headers without a key.
     """
-    columns = set(batch.schema.names)
     count = batch.num_rows
-    rows = Rows(
-        keys=_bytes(batch.column("key")) if "key" in columns else pa.nulls(count, pa.binary()),
-        values=_bytes(batch.column("value")),
-        timestamps=_timestamps(batch, now_ms) if "timestamp" in columns else np.full(count, now_ms),
-        headers=_headers(batch) if "headers" in columns and include_headers else None,
-    )
-    asked = _asked_partitions(batch) if "partition" in columns else np.full(count, -1)
+    rows = rows_of(batch, now_ms=now_ms, include_headers=include_headers)
+    asked = _asked_partitions(batch) if "partition" in batch.schema.names else np.full(count, -1)
     names = topics_of(batch, topic)
     of_topic = np.zeros(count, np.int64)
     if topic is None:
@@ -153,6 +147,18 @@ def target_rows(
     chosen, targets = np.unique(codes[order], return_inverse=True)
     partitions = [TopicPartition(names[code >> 32], code & 0xFFFF_FFFF) for code in chosen.tolist()]
     return TargetedRows(rows=rows.take(order), targets=targets.astype(np.int64), partitions=partitions)
+
+
+def rows_of(batch: pa.RecordBatch, *, now_ms: int, include_headers: bool) -> Rows:
+    """The rows of a batch as they stand there. Raises RowError for headers without a key."""
+    columns = set(batch.schema.names)
+    count = batch.num_rows
+    return Rows(
+        keys=_bytes(batch.column("key")) if "key" in columns else pa.nulls(count, pa.binary()),
+        values=_bytes(batch.column("value")),
+        timestamps=_timestamps(batch, now_ms) if "timestamp" in columns else np.full(count, now_ms),
+        headers=_headers(batch) if "headers" in columns and include_headers else None,
+    )
 
 
 def _choose(topic: str, keys: pa.Array[Any], asked: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ committed records so see each row once, whatever died in between, as long as
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -83,6 +83,20 @@ async def write_once(
             note = OffsetAndMetadata(offset=identity.epoch + 1, metadata=str(rows))
             await producer.send_offsets_to_transaction({place: note}, name)
     return rows.count
+
+
+async def has_written(cluster: Cluster, options: SinkOptions, tasks: Iterable[TaskIdentity]) -> bool:
+    """Whether any of these tasks has written its rows. Attempts of theirs that are under way still cannot
+    from then on. Raises BrokerError.
+    """
+    for identity in tasks:
+        name = identity.name(options.id_prefix)
+        settings = replace(options.producer, transactional_id=name)
+        async with TransactionalProducer(cluster, settings=settings) as producer:
+            await producer.init_transactions()
+        if await _find_mark(cluster, name, identity.epoch) is not None:
+            return True
+    return False
 
 
 def _check_repeated(identity: TaskIdentity, mark: OffsetAndMetadata, rows: Fingerprint) -> None:

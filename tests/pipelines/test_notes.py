@@ -25,6 +25,7 @@ from mirrormaker.topology.model import PipelineName, PipelineSpec, Topology
 from tests.pipelines.place import Place, order
 from tests.pipelines.test_run_log import RUN
 from tests.pipelines.test_table import LAYOUT, CutOffError, held, rows
+from tests.spark.topics import new_topic
 
 Lose = Callable[[str], str]
 LOSSES: dict[str, Lose] = {
@@ -102,7 +103,7 @@ def test_windows_whose_swap_was_not_noted_are_as_they_were(
 
 
 def test_a_batch_whose_note_is_cut_short_is_written_again(
-    spark: SparkSession, table: Table, tmp_path: Path, lose: Lose, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, table: Table, lose: Lose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(table: Table, commit: object) -> None:
         raise CutOffError
@@ -117,13 +118,19 @@ def test_a_batch_whose_note_is_cut_short_is_written_again(
     assert table.append("c", 0, rows(spark, range(4))) == table.append("c", 0, rows(spark, range(4))) == 4
     assert held(table) == {0: [0, 2], 1: [1, 3]}
 
+
+def test_rows_for_a_topic_whose_note_is_cut_short_are_kept_again(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, lose: Lose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": new_topic(bootstrap, partitions=1)}
     outbox = Outbox(spark, TableFiles(spark, str(tmp_path)), "outbox", "job")
     monkeypatch.setattr(Outbox, "_send", lambda *what: None)
-    outbox.send(7, lambda: spark.range(3), {})
+    outbox.send(7, lambda: spark.range(3), options)
     lose_in(tmp_path / "outbox/7.json", lose)
     outbox.tidy()
     assert not outbox.holds(7)
-    assert outbox.send(7, lambda: spark.range(3), {}) == 3
+    assert outbox.send(7, lambda: spark.range(3), options) == 3
+    assert outbox.holds(7)
 
 
 def test_what_a_note_speaks_of_is_on_the_disk_before_it_is(

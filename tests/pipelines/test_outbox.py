@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.types import HostPort
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.sink_rows import RowError
 from tests.spark.topics import new_topic
 
@@ -21,8 +29,9 @@ class CutOffError(Exception):
 
 
 def test_rows_are_sent_once_where_the_note_that_they_are_was_cut_off(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": new_topic(bootstrap, partitions=1)}
     by_hadoop = TableFiles(spark, str(tmp_path))
     by_hadoop._local = None  # a file cannot take another one's place
     outbox = Outbox(spark, by_hadoop, "outbox", "job")
@@ -44,10 +53,10 @@ def test_rows_are_sent_once_where_the_note_that_they_are_was_cut_off(
     with monkeypatch.context() as patched:
         patched.setattr(TableFiles, "rename", cut_off)
         with pytest.raises(CutOffError):
-            outbox.send(7, lambda: spark.range(3), {})
+            outbox.send(7, lambda: spark.range(3), options)
     outbox.tidy()
     assert outbox.holds(7)
-    assert outbox.send(7, other_rows, {}) == 3
+    assert outbox.send(7, other_rows, options) == 3
     assert sent == [7]
     assert not [each for each in (tmp_path / "outbox").iterdir() if each.is_dir()]
 
@@ -85,3 +94,91 @@ def test_rows_that_the_topic_cannot_take_are_told_before_they_are_the_batch(
     assert not list((tmp_path / "outbox").iterdir())
     assert outbox.send(3, lambda: rows(right), options) == 8
     assert sent == [3]
+
+
+def sized_topic(bootstrap: str, **settings: str) -> str:
+    topic = new_topic(bootstrap, partitions=1)
+    set_up(bootstrap, topic, settings)
+    return topic
+
+
+def set_up(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
+    async def alter() -> None:
+        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            await Admin(cluster).alter_topic_configs(topic, settings)
+
+    asyncio.run(alter())
+
+
+def values_in(spark: SparkSession, bootstrap: str, topic: str) -> list[str]:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    committed = {"kafka.isolation.level": "read_committed"}
+    records = spark.read.format("mirror").options(**options, **committed).load()
+    return sorted(row.value for row in records.selectExpr("left(string(value), 5) as value").collect())
+
+
+def test_rows_that_are_larger_than_the_topic_takes_are_told_before_they_are_the_batch(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = sized_topic(bootstrap, **{"max.message.bytes": "2000"})
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    outbox = Outbox(spark, TableFiles(spark, str(tmp_path)), "outbox", "job")
+    monkeypatch.setattr(Outbox, "_send", lambda *what: None)
+
+    def rows(size: int) -> DataFrame:
+        return spark.range(3).selectExpr(f"repeat('x', int(if(id = 1, {size}, 1))) as value")
+
+    told = rf"a row takes 20\d\d bytes, and {topic} takes no more than 2000, by its max.message.bytes"
+    with pytest.raises(RowError, match=told):
+        outbox.send(0, lambda: rows(1950), options)
+    assert not outbox.holds(0)
+    assert outbox.send(0, lambda: rows(1900), options) == 3
+    assert outbox.send(1, lambda: rows(1950), options | {"kafka.compression.type": "gzip"}) == 3
+    with pytest.raises(RowError, match=r"takes no more than 1000, by the option kafka.max.request.size"):
+        outbox.send(2, lambda: rows(1900), options | {"kafka.max.request.size": "1000"})
+    set_up(bootstrap, topic, {"cleanup.policy": "compact"})
+    with pytest.raises(RowError, match=r"a row has no key, and .* needs one, by its cleanup.policy"):
+        outbox.send(2, lambda: rows(1), options)
+
+
+def test_rows_that_a_topic_does_not_take_any_more_are_kept_only_where_some_are_sent(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    spark.dataSource.register(MirrorDataSource)
+    topic = sized_topic(bootstrap, **{"max.message.bytes": "20000"})
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
+    outbox = Outbox(spark, TableFiles(spark, str(tmp_path)), "outbox", topic)
+
+    def rows(sizes: tuple[int, ...], letter: str) -> DataFrame:
+        frame = spark.createDataFrame([(f"{letter * 5}{'x' * size}",) for size in sizes], "value string")
+        return frame.coalesce(1)
+
+    staged = Outbox._stage
+
+    def stage(outbox: Outbox, frame: DataFrame, given: Mapping[str, str]) -> Any:
+        """The topic's limit is lowered when they are kept."""
+        batch = staged(outbox, frame, given)
+        set_up(bootstrap, topic, {"max.message.bytes": "2000"})
+        return batch
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Outbox, "_stage", stage)
+        with pytest.raises(PySparkException, match=r"takes no more than 2000, by its max.message.bytes"):
+            outbox.send(0, lambda: rows((1, 9000, 1), "a"), options)
+    assert not outbox.holds(0)
+    assert outbox.send(0, lambda: rows((1, 1), "b"), options) == 2
+    assert values_in(spark, bootstrap, topic) == ["bbbbb"] * 2
+
+    def parts() -> DataFrame:
+        """Two tasks, of which the first writes."""
+        return rows((1,), "c").union(rows((9000,), "d"))
+
+    set_up(bootstrap, topic, {"max.message.bytes": "20000"})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Outbox, "_stage", stage)
+        with pytest.raises(PySparkException, match=r"takes no more than 2000, by its max.message.bytes"):
+            outbox.send(1, parts, options)
+    assert outbox.holds(1) == ("ccccc" in values_in(spark, bootstrap, topic))
+    set_up(bootstrap, topic, {"max.message.bytes": "20000"})
+    assert outbox.send(1, parts, options) == 2
+    assert values_in(spark, bootstrap, topic) == [*["bbbbb"] * 2, "ccccc", "ddddd"]

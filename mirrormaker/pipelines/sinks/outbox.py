@@ -15,12 +15,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrormaker.pipelines.notes import read_note, write_note
-from mirrormaker.pipelines.sinks.kept_rows import count_sendable
-from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.pipelines.sinks.kept_rows import can_be_given_up, count_sendable
+from mirrormaker.pipelines.table_files import AS_NAMED, TableFiles
 from mirrormaker.spark import MirrorDataSource
+from mirrormaker.spark.sink_rows import RowError
 
 NOTES_KEPT = 10
 _NOTE = ".json"
@@ -64,7 +66,8 @@ class Outbox:
     def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
         """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
         They are not asked for where an attempt before has kept them. Raises RowError for rows that the topic
-        cannot take, none of which is kept; BrokerError.
+        cannot take, and PySparkException where that is found by sending them; none of the batch is kept then,
+        unless some of it was sent. BrokerError.
         """
         note = f"{number}{_NOTE}"
         batch = self._read(note)
@@ -72,7 +75,12 @@ class Outbox:
             batch = self._stage(rows(), options)
             self._write(note, batch)
         if not batch.sent:
-            self._send(number, f"{self._folder}/{batch.staged}", options)
+            try:
+                self._send(number, f"{self._folder}/{batch.staged}", options)
+            except PySparkException as error:
+                if f"{RowError.__name__}: " in str(error):
+                    self._give_up(number, batch, options)
+                raise
             self._write(note, replace(batch, sent=True))
         self._files.delete(f"{self._folder}/{batch.staged}")
         self._files.delete(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
@@ -83,9 +91,16 @@ class Outbox:
         place = self._files.url(f"{self._folder}/{staged}")
         self._files.make_folder(self._folder)
         frame.write.parquet(place)
-        rows = count_sendable(self._spark.read.parquet(place), options)
+        rows = count_sendable(self._spark.read.options(**AS_NAMED).parquet(place), options)
         self._files.sync_all(f"{self._folder}/{staged}")
         return _Batch(rows=rows, staged=staged, sent=False)
+
+    def _give_up(self, number: int, batch: _Batch, options: Mapping[str, str]) -> None:
+        """Keep the batch no longer, if none of it was sent: steps that are put right make others of it."""
+        staged = f"{self._folder}/{batch.staged}"
+        if can_be_given_up(options, self._job, number, len(self._files.list_files(staged))):
+            self._files.delete(f"{self._folder}/{number}{_NOTE}")
+            self._files.delete(staged)
 
     def _read(self, note: str) -> _Batch | None:
         told = read_note(self._files, f"{self._folder}/{note}")
@@ -99,6 +114,6 @@ class Outbox:
         session.dataSource.register(MirrorDataSource)
         for name, value in WHOLE_FILES.items():
             session.conf.set(name, value)
-        rows = session.read.parquet(self._files.url(staged))
+        rows = session.read.options(**AS_NAMED).parquet(self._files.url(staged))
         writer = rows.write.format("mirror").options(**options)
         writer.option("txnAppId", self._job).option("txnVersion", str(number)).mode("append").save()
