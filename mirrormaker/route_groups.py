@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from broker.client.cluster import Cluster
+from broker.client.group_descriptions import DEAD
 from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.coordination.protocol import Coordination
 from broker.errors import CoordinationError
@@ -14,6 +15,7 @@ from mirrormaker.topology.model import ClusterSpec, Membership, RouteSpec
 SESSION_TIMEOUT_MS = 10_000
 """How long partitions of a process that died stay nobody's."""
 CONNECT_TIMEOUT_MS = 5_000
+_EMPTY = frozenset({"Empty", DEAD})
 
 
 @asynccontextmanager
@@ -75,3 +77,9 @@ async def route_group(
             from broker.client.zookeeper_group_admin import ZooKeeperGroupAdmin  # as above
 
             yield ZooKeeperGroupAdmin(cluster, coordination, timeout_ms=timeout_ms)
+
+
+async def count_members(admin: GroupOffsetAdmin, group_id: str) -> int:
+    """How many processes are in a group; at least one while it is not settled. Raises BrokerError."""
+    group = (await admin.describe_groups([group_id]))[group_id]
+    return 0 if group.state in _EMPTY else max(len(group.members), 1)

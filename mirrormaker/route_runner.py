@@ -28,6 +28,7 @@ from mirrormaker.clusters import await_displacement, open_cluster
 from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.flow.facts import EVENT_NAMES, details_of
 from mirrormaker.flow.heartbeats.carriage import HeartbeatCarriage
 from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.origin_registry import OriginRegistry
@@ -51,9 +52,11 @@ from mirrormaker.reconcile.control import (
     judge,
 )
 from mirrormaker.reconcile.control_board import ControlBoard
+from mirrormaker.reconcile.former_group import bring_positions
 from mirrormaker.reconcile.former_topics import FormerTopics
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.halts import describe_halts
+from mirrormaker.reconcile.position_places import place_record
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.switch_board import SwitchBoard
@@ -309,6 +312,7 @@ class RouteRunner:
             meeting_place(self.work.route, self.work.source) as coordination,
         ):
             route = self.work.route
+            await self._bring_positions(source)
             ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
             halts = self._halts()
             copier = self._copier = RouteCopier(
@@ -369,6 +373,22 @@ class RouteRunner:
                 await self._copy(copier, reconciler, ledger, self._rules, carriage, (source, destination))
             finally:
                 self._copier = self._reconciler = self._rules = None
+
+    async def _bring_positions(self, source: Cluster) -> None:
+        """Have the group stand where the route stands, if that met elsewhere before. Raises BrokerError."""
+        route = self.work.route
+        said = (await self._board.wishes(route.name)).positions
+        count = await bring_positions(
+            route,
+            self.work.source,
+            source,
+            said,
+            lambda fact: self._events.note(EVENT_NAMES[type(fact)], **details_of(fact)),
+        )
+        if count is not None:
+            await self._board.put([place_record(route.name, route.membership)])
+        if count:
+            self._events.note_end("positions_brought", membership=route.membership.value, partitions=count)
 
     def _make_carrier(
         self, source: Cluster, destination: Cluster, ledger: RouteLedger, copier: RouteCopier

@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from broker.client.cluster import Cluster
-from broker.client.group_descriptions import DEAD
 from broker.client.group_offset_admin import (
     Destination,
     GroupOffsetAdmin,
@@ -39,16 +38,18 @@ from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.grounds import may_append, refusal
 from mirrormaker.plan.topics import select_topics, written_by_topic
 from mirrormaker.reconcile.control import RouteWishes
+from mirrormaker.reconcile.control_records import control_of
+from mirrormaker.reconcile.former_group import FormerGroupError, bring_positions, former_of
 from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.pauses import find_route
-from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import Delivery, RouteSpec, Topology
+from mirrormaker.reconcile.position_places import place_record
+from mirrormaker.route_groups import count_members, route_group
+from mirrormaker.topology.model import Delivery, Membership, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
 LEAVE_TIMEOUT_MS = 20_000
 """How long a paused route's processes may take to leave; one that was killed leaves with its session."""
 LOOK_INTERVAL_MS = 200
-_EMPTY = frozenset({"Empty", DEAD})
 
 
 class RouteBusyError(BrokerError):
@@ -96,10 +97,13 @@ async def seek(
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
         partitions = await _partitions(source, route, topics, partition)
         await _await_nobody(admin, route, is_paused=wishes.pause is not None)
+        is_whole = not topics and partition is None
+        does_without = await _bring_positions(topology, route, source, wishes.positions, is_whole=is_whole)
         before = await admin.group_offsets(route.group, partitions)
-        await _check_decided(
-            topology, route, {each.topic for each in partitions} - {each.topic for each in before}
-        )
+        if not does_without:
+            await _check_decided(
+                topology, route, {each.topic for each in partitions} - {each.topic for each in before}
+            )
         moved = await _find(source, admin, route, destination, partitions)
         await note_passed_over(
             topology.clusters[route.destination],
@@ -110,6 +114,26 @@ async def seek(
         if route.delivery is not Delivery.AT_LEAST_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved
+
+
+async def _bring_positions(
+    topology: Topology, route: RouteSpec, source: Cluster, said: Membership | None, *, is_whole: bool
+) -> bool:
+    """Those of a former membership, so that no daemon brings them later; a route that moves as a whole does
+    without them where they cannot be brought: returns whether it does. Raises BrokerError.
+    """
+    if former_of(route, said) is None:
+        return False
+    does_without = False
+    try:
+        await bring_positions(route, topology.clusters[route.source], source, said, on_lost=lambda _: None)
+    except FormerGroupError:
+        if not is_whole:
+            raise
+        does_without = said is not None
+    async with control_of(topology.clusters[route.destination]) as topic:
+        await topic.put([place_record(route.name, route.membership)])
+    return does_without
 
 
 async def _check_decided(topology: Topology, route: RouteSpec, topics: Collection[str]) -> None:
@@ -199,7 +223,7 @@ async def _await_nobody(admin: GroupOffsetAdmin, route: RouteSpec, *, is_paused:
     """Return when no process is in the route's group. Raises RouteBusyError."""
     try:
         async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
-            while members := await _members(admin, route.group):
+            while members := await count_members(admin, route.group):
                 if not is_paused:
                     raise RouteBusyError(
                         f"route {route.name!r} is at work in {members} processes: pause it first, as a whole"
@@ -209,8 +233,3 @@ async def _await_nobody(admin: GroupOffsetAdmin, route: RouteSpec, *, is_paused:
         raise RouteBusyError(
             f"route {route.name!r} is paused, but processes did not leave it within {LEAVE_TIMEOUT_MS} ms"
         ) from None
-
-
-async def _members(admin: GroupOffsetAdmin, group_id: str) -> int:
-    group = (await admin.describe_groups([group_id]))[group_id]
-    return 0 if group.state in _EMPTY else max(len(group.members), 1)

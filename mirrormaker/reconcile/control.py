@@ -8,6 +8,7 @@ The topic is compacted; keys and values are JSON objects, so any client can read
     {"route": NAME, "wish": "resume"}                {"at_ms", "by", "topics", "partition"}: the last one
     {"route": NAME, "halt": {...}}                   a partition that stands by a failure policy: see `halts`
     {"route": NAME, "take_over": {"topic": T}}       a topic there that it may add to: see `take_overs`
+    {"route": NAME, "positions": "group"}            where its positions are: see `position_places`
     {"failover_group": NAME}                         the last switch of a failover group: see `switches`
     {"pipeline": NAME, ...}                          who runs a pipeline: see `pipelines/run_marks`
 
@@ -29,8 +30,9 @@ from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.trouble import PASSING, WHOLE_ROUTE, Trouble
 from mirrormaker.reconcile.halts import Halt, Release, read_halt
+from mirrormaker.reconcile.position_places import read_place
 from mirrormaker.reconcile.take_overs import TakeOver, read_take_over
-from mirrormaker.topology.model import RouteName, RouteSpec
+from mirrormaker.topology.model import Membership, RouteName, RouteSpec
 from mirrormaker.topology.ways import Way
 
 CONTROL_TOPIC = "__mirrormaker_control"
@@ -88,6 +90,8 @@ class RouteWishes:
     """Partitions that stand by a failure policy; those of a topic as a whole have the number -1."""
     take_overs: Mapping[str, TakeOver] = field(default_factory=dict)
     """Of topics of the destination."""
+    positions: Membership | None = None
+    """Where its positions are, if not at the source's coordinator."""
 
 
 class Standing(Enum):
@@ -234,6 +238,7 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
     pauses: dict[RouteName, dict[str | None, Pause]] = defaultdict(dict)
     halts: dict[RouteName, dict[TopicPartition, Halt]] = defaultdict(dict)
     take_overs: dict[RouteName, dict[str, TakeOver]] = defaultdict(dict)
+    places: dict[RouteName, Membership] = {}
     for key, value in records:
         match key:
             case {"route": str(route), "wish": "pause", "topic": None | str() as topic}:
@@ -248,6 +253,9 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
             case {"route": str(route), "take_over": {"topic": str(topic)}}:
                 if (decision := read_take_over(value)) is not None:
                     take_overs[RouteName(route)][topic] = decision
+            case {"route": str(route), "positions": "group"}:
+                if (place := read_place(value)) is not None:
+                    places[RouteName(route)] = place
             case {"route": str(route), **rest} if not rest and (claim := read_claim(value)) is not None:
                 claims[RouteName(route)] = claim
     return {
@@ -258,8 +266,9 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
             topics=dict(sorted(named.items())),
             halts=dict(sorted(halts[route].items())),
             take_overs=dict(sorted(take_overs[route].items())),
+            positions=places.get(route),
         )
-        for route in claims.keys() | resumptions.keys() | pauses.keys() | halts.keys() | take_overs.keys()
+        for route in set[RouteName]().union(claims, resumptions, pauses, halts, take_overs, places)
         for named in [{topic: pause for topic, pause in pauses[route].items() if topic is not None}]
     }
 

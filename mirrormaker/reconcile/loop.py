@@ -97,8 +97,8 @@ class RouteLoop(Generic[RunnerType]):
             slot = self._slots[work.name]
             slot.work = work
             slot.runner.change(work)
-        for name in steps.restart:
-            self._let_go(name, for_good=False)
+        for name in steps.restart:  # in another group nobody comes back to its place
+            self._let_go(name, for_good=self._desired[name].route.group != running[name].route.group)
         for name in steps.stop:
             self._let_go(name, for_good=True)
         return steps

@@ -1,9 +1,10 @@
 """Looks at every cluster of a topology once: what it is, has and allows, as `plan/world` says it.
 
 First all clusters tell which topics they have; then it is known which topics any route reads or writes, and
-each cluster is asked about those. Destinations are asked last about topics that hold records which are not
-seen to be of their route. A cluster that does not answer is part of the picture, and so is what one does not
-tell (rights may be missing, or a version too old): nothing here fails because of one cluster.
+each cluster is asked about those. Then sources tell of positions that routes will bring along which have
+another membership than before, and destinations about topics that hold records which are not seen to be of
+their route. A cluster that does not answer is part of the picture, and so is what one does not tell (rights
+may be missing, or a version too old): nothing here fails because of one cluster.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.plan.topics import written_by_topic
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
 from mirrormaker.reconcile.cluster_visit import ClusterVisit
+from mirrormaker.reconcile.control import RouteWishes, read_wishes
+from mirrormaker.reconcile.former_group import former_positions
 from mirrormaker.reconcile.grounds import with_grounds
 from mirrormaker.reconcile.kept_positions import (
     KeptPosition,
@@ -73,7 +77,9 @@ async def observe(topology: Topology, clock: Clock) -> World:
         failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
         found = {each.name: with_kept_positions(each, topology.routes, kept) for each in (*failed, *finished)}
         seen = World(clusters={spec.name: found[spec.name] for spec in specs})
-        return await with_grounds(topology, seen, {name: visit.cluster for name, visit in visits.items()})
+        open_clusters = {name: visit.cluster for name, visit in visits.items()}
+        seen = await _with_former_positions(topology, seen, open_clusters)
+        return await with_grounds(topology, seen, open_clusters)
 
 
 def with_kept_positions(
@@ -95,6 +101,32 @@ def with_kept_positions(
         }
         moved[route.name] = moved_topics(known, cluster.cluster_id, naming, moved.get(route.name, {}))
     return replace(cluster, positions=positions, moved=moved)
+
+
+async def _with_former_positions(
+    topology: Topology, world: World, open_clusters: Mapping[ClusterName, Cluster]
+) -> World:
+    """The world with positions that routes will bring along, as they have another membership than before."""
+    clusters = dict(world.clusters)
+    for route in topology.routes:
+        source, destination = clusters[route.source], world.reached(route.destination)
+        if not route.enabled or destination is None or isinstance(source, UnreachableCluster):
+            continue
+        said = read_wishes(destination.control).get(route.name, RouteWishes()).positions
+        spec, here = topology.clusters[route.source], source.positions.get(route.name, {})
+        try:
+            async with asyncio.timeout(OBSERVE_TIMEOUT_MS / 1000):
+                found = await former_positions(route, spec, open_clusters[route.source], said, here)
+        except (BrokerError, TimeoutError) as error:
+            problem = f"positions of {route.name!r}: {error or 'no answer in time'}"
+            clusters[route.source] = replace(source, problems=(*source.problems, problem))
+            continue
+        positions = {topic: dict(numbers) for topic, numbers in here.items()}
+        for partition, offset in found.items():
+            positions.setdefault(partition.topic, {})[partition.partition] = offset
+        told = {**source.positions, route.name: positions}
+        clusters[route.source] = replace(source, positions=told)
+    return World(clusters=clusters)
 
 
 def _wanted_topics(

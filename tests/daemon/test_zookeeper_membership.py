@@ -151,3 +151,79 @@ async def children(zookeeper: EmbeddedZooKeeper) -> set[str]:
         return set(await session.children("/"))
     finally:
         await session.close()
+
+
+def change(daemon: MirrorProcess, **route: object) -> None:
+    topology = yaml.safe_load(daemon.file.read_text())
+    topology["routes"][0] |= route
+    daemon.file.write_text(yaml.safe_dump(topology))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.long)])
+def test_a_route_that_meets_elsewhere_goes_on_where_it_stood(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """Both ways, after an end and while it runs; with what came meanwhile, though it starts at the latest."""
+    source, destination = clusters
+    create(source, "flights", PARTITIONS)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
+    change(daemon, membership="coordinator", delivery=delivery)
+    daemon.start()
+    produce(source, "flights", range(100), PARTITIONS)
+    daemon.wait_copied()
+    assert daemon.stop() == 0
+    produce(source, "flights", range(100, 200), PARTITIONS)
+    change(daemon, membership="zookeeper", start="latest")
+    assert "holds records already" not in mirrormaker("plan", str(daemon.file)).stdout
+    daemon.start()
+    daemon.until(lambda: count(destination, "jfk.flights", PARTITIONS) >= 200, "copied in ZooKeeper")
+    for place, numbers in (("coordinator", range(200, 300)), ("zookeeper", range(300, 400))):
+        change(daemon, membership=place, start="earliest")
+        daemon.until(lambda place=place: brought_to(daemon, place), f"at the {place}")  # type: ignore[misc]
+        produce(source, "flights", numbers, PARTITIONS)
+        daemon.until(lambda end=numbers.stop: count(destination, "jfk.flights", PARTITIONS) >= end, "copied")  # type: ignore[misc]
+    daemon.wait_copied()
+    assert daemon.stop() == 0
+    assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), 400)
+
+
+def brought_to(daemon: MirrorProcess, place: str) -> bool:
+    events = [event for event in daemon.status()["events"] if event["name"] == "positions_brought"]
+    return bool(events) and events[-1]["details"]["membership"] == place
+
+
+def test_a_route_waits_for_positions_in_a_zookeeper_that_is_away_unless_it_is_moved(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(20), 1)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
+    daemon.start()
+    daemon.wait_copied()
+    assert daemon.stop() == 0
+    change(daemon, membership="coordinator")
+    topology = yaml.safe_load(daemon.file.read_text())
+    for address in (None, f"127.0.0.1:{free_ports_in_a_row(1)}"):
+        topology["clusters"]["jfk"]["zookeeper"] = address
+        if address is None:
+            del topology["clusters"]["jfk"]["zookeeper"]
+        daemon.file.write_text(yaml.safe_dump(topology))
+        daemon.start()
+        daemon.wait_for(
+            lambda told: (
+                told["state"] == "failed"
+                and "in the ZooKeeper of 'jfk' cannot be brought" in (told["problem"] or "")
+            ),
+            "it waits",
+        )
+        assert daemon.stop() == 0
+    part = ("--topic", "flights", "--to", "15")
+    assert "cannot be brought" in mirrormaker("seek", str(daemon.file), "jfk-to-aggregate", *part).stderr
+    moved = mirrormaker("seek", str(daemon.file), "jfk-to-aggregate", "--to", "15")
+    assert moved.stdout == "flights\t0\t15\n", moved.stderr
+    daemon.start()
+    daemon.wait_copied()
+    copies = consume(destination, "jfk.flights", 1)
+    assert [int(copy.value() or b"") for copy in copies] == [*range(20), *range(15, 20)]
+    assert daemon.stop() == 0

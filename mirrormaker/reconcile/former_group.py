@@ -1,0 +1,211 @@
+"""Brings the positions of a route along when its `membership` changes: from its group at the coordinator of
+its source to that in ZooKeeper, or back. See `position_places`.
+
+It is done before a process takes part in the new group, and while nobody is in the former one: whoever is
+would store positions there that nobody sees. Where they cannot be read the route waits: without them it would
+begin by its `start`. What is done twice, as by several processes, or after a crash, comes to the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+
+from broker.client.cluster import Cluster
+from broker.client.group_offset_admin import GroupOffsetAdmin
+from broker.client.offsets import EARLIEST, list_offsets
+from broker.errors import BrokerError, CoordinationError, ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from mirrormaker.flow.facts import RecordsMaybeLost
+from mirrormaker.flow.lane_note import Arrears
+from mirrormaker.reconcile.position_places import Stored, brought, former_membership
+from mirrormaker.route_groups import count_members, route_group
+from mirrormaker.topology.model import ClusterSpec, Membership, RouteSpec
+
+QUERY_TIMEOUT_MS = 20_000
+LEAVE_TIMEOUT_MS = 12_000
+"""How long processes may take to leave the former group, before it is told that they have not: one that ended
+to come back leaves it with its session.
+"""
+LOOK_INTERVAL_MS = 200
+
+_PLACES = {Membership.COORDINATOR: "at the coordinator", Membership.ZOOKEEPER: "in the ZooKeeper"}
+
+Positions = Mapping[TopicPartition, Stored]
+
+
+class FormerGroupError(BrokerError):
+    """What the group had before `membership` changed cannot be brought now."""
+
+    def __init__(self, route: RouteSpec, former: RouteSpec, problem: str) -> None:
+        place = f"{_PLACES[former.membership]} of {route.source!r}"
+        super().__init__(
+            f"its membership is {route.membership.value!r} now, and the positions of its former group"
+            f" {former.group!r} {place} cannot be brought: {problem}; `mirrormaker seek`,"
+            " of the whole route, does without them"
+        )
+
+
+async def bring_positions(
+    route: RouteSpec,
+    spec: ClusterSpec,
+    source: Cluster,
+    said: Membership | None,
+    on_lost: Callable[[RecordsMaybeLost], None],
+) -> int | None:
+    """Have the group stand where that of the former membership stood; returns in how many partitions, None
+    where nothing is to be done. `said`: as the control topic says, where the new place is to be written
+    afterwards. `on_lost` is told what will not be sent. Raises FormerGroupError.
+    """
+    former = former_of(route, said)
+    if former is None:
+        return None
+    try:
+        return await _bring(former, route, spec, source, on_lost, is_said=said is former.membership)
+    except BrokerError as error:
+        raise FormerGroupError(route, former, str(error)) from error
+
+
+async def former_positions(
+    route: RouteSpec,
+    spec: ClusterSpec,
+    source: Cluster,
+    said: Membership | None,
+    here: Mapping[str, Mapping[int, int]],
+) -> dict[TopicPartition, int]:
+    """Where the group will stand once that is done, as far as it is not there yet; `here`: what it has, topic
+    -> partition -> offset. Raises FormerGroupError.
+    """
+    former = former_of(route, said)
+    if former is None:
+        return {}
+    try:
+        is_said = said is former.membership
+        async with _group(former, spec, source, reads_only=True) as group:
+            stored = await _stored(group, former, source, may_do_without=bool(here) and not is_said)
+        has = {
+            TopicPartition(topic, number): offset
+            for topic, offsets in here.items()
+            for number, offset in offsets.items()
+        }
+        found = await _found(route, source, stored, has, is_said=is_said)
+    except BrokerError as error:
+        raise FormerGroupError(route, former, str(error)) from error
+    return {partition: offset for partition, (offset, _) in found.items()}
+
+
+def former_of(route: RouteSpec, said: Membership | None) -> RouteSpec | None:
+    """The route as it was when it had the positions that are to be brought; None: there are none."""
+    former = former_membership(route, said)
+    return None if former is None else replace(route, membership=former)
+
+
+async def _bring(
+    former: RouteSpec,
+    route: RouteSpec,
+    spec: ClusterSpec,
+    source: Cluster,
+    on_lost: Callable[[RecordsMaybeLost], None],
+    *,
+    is_said: bool,
+) -> int:
+    """Raises BrokerError."""
+    async with _group(former, spec, source, reads_only=True) as old, _group(route, spec, source) as new:
+        has = {} if is_said else await _all_offsets(new, route, source)
+        here = {partition: at.offset for partition, at in has.items()}
+        stored = await _stored(old, former, source, waits=True, may_do_without=bool(here))
+        found = await _found(route, source, stored, here, is_said=is_said)
+        await new.reset_group_offsets(route.group, {source: offset for source, (offset, _) in found.items()})
+        for partition, (_, lacked) in found.items():
+            if lacked is not None:
+                on_lost(
+                    RecordsMaybeLost(
+                        source=partition,
+                        first=lacked.first,
+                        next=lacked.next,
+                        count=lacked.count,
+                        error=None,
+                    )
+                )
+        if former.membership is Membership.ZOOKEEPER:  # the next way there begins with nothing
+            outcome = (await old.delete_groups([former.group]))[former.group]
+            if outcome is not None and outcome.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise outcome
+    return len(found)
+
+
+def _group(
+    route: RouteSpec, spec: ClusterSpec, source: Cluster, *, reads_only: bool = False
+) -> AbstractAsyncContextManager[GroupOffsetAdmin]:
+    """Raises CoordinationError where the file does not say where it is."""
+    if route.membership is Membership.ZOOKEEPER and spec.zookeeper is None and spec.embedded is None:
+        raise CoordinationError(f"the file does not say where the 'zookeeper' of {spec.name!r} is")
+    return route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=reads_only)
+
+
+async def _stored(
+    group: GroupOffsetAdmin,
+    former: RouteSpec,
+    source: Cluster,
+    *,
+    may_do_without: bool,
+    waits: bool = False,
+) -> Positions:
+    """What the former group has; `waits`: once nobody is in it any more. Raises BrokerError, and where the
+    route `may_do_without` not for lack of the right: it has run without it.
+    """
+    try:
+        if waits:
+            await _await_nobody(group, former.group)
+        else:
+            await group.describe_groups([former.group])
+        return await _all_offsets(group, former, source)
+    except ProtocolError as error:
+        knows_none = error.code is ErrorCode.UNSUPPORTED_VERSION  # its nodes have no groups
+        is_shut_out = error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if knows_none or (is_shut_out and may_do_without):
+            return {}
+        raise
+
+
+async def _all_offsets(group: GroupOffsetAdmin, route: RouteSpec, source: Cluster) -> Positions:
+    try:
+        found = await group.group_offsets(route.group)
+    except ProtocolError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        metadata = await source.refresh()  # its nodes have to be asked about each partition
+        every = metadata.topic_partitions(sorted(metadata.topics))
+        found = await group.group_offsets(route.group, every)
+    return {partition: Stored(at.offset, at.metadata) for partition, at in found.items()}
+
+
+async def _await_nobody(group: GroupOffsetAdmin, group_id: str) -> None:
+    """Raises ProtocolError NON_EMPTY_GROUP."""
+    try:
+        async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+            while True:
+                if not await count_members(group, group_id):
+                    return
+                await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+    except TimeoutError:
+        raise ProtocolError(ErrorCode.NON_EMPTY_GROUP, "processes are still in it") from None
+
+
+async def _found(
+    route: RouteSpec, source: Cluster, stored: Positions, here: Mapping[TopicPartition, int], *, is_said: bool
+) -> dict[TopicPartition, tuple[int, Arrears | None]]:
+    """Where the partitions that there are go on, and what will be lacking before that. Raises BrokerError."""
+    metadata = await source.refresh()
+    there = frozenset(metadata.topic_partitions(sorted({each.topic for each in stored})))
+    known = {partition: at for partition, at in stored.items() if partition in there}
+    ids = {name: metadata.topics[name].topic_id for name in {each.topic for each in known}}
+    found = brought(known, here, ids, route.delivery, is_said=is_said)
+    anew = [partition for partition, each in found.items() if each.offset is None]
+    first = await list_offsets(source, dict.fromkeys(anew, EARLIEST)) if anew else {}
+    return {
+        partition: (first[partition].offset if each.offset is None else each.offset, each.lacked)
+        for partition, each in found.items()
+    }

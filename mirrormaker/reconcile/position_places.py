@@ -1,0 +1,92 @@
+"""Where the positions of a route are that are not at its source's coordinator: a record of the control topic.
+Pure.
+
+    {"route": NAME, "positions": "group"}     {"membership": "zookeeper"}
+
+It is written once all positions are there, and taken back once they are at the coordinator again: whoever
+runs the route by another `membership` brings them first (`former_group`). Of routes that versions before this
+record ran in ZooKeeper there is none; they find nothing further at the coordinator, and go on where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.lane_note import Arrears, arrears, arrears_in, read_note
+from mirrormaker.topology.model import Delivery, Membership, RouteName, RouteSpec
+
+_NO_ID = "-"
+
+
+class Stored(NamedTuple):
+    """What a group has of a partition."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Brought(NamedTuple):
+    """Where a partition goes on that another membership had."""
+
+    offset: int | None
+    """None: at the beginning, as the topic was made anew since."""
+    lacked: Arrears | None = None
+    """What will not be there of the records before."""
+
+
+def place_record(route: RouteName, membership: Membership) -> tuple[Document, Document | None]:
+    """What to write once the positions are all there."""
+    value = None if membership is Membership.COORDINATOR else {"membership": membership.value}
+    return {"route": route, "positions": "group"}, value
+
+
+def read_place(value: Document) -> Membership | None:
+    """The record; None for what is none."""
+    match value:
+        case {"membership": Membership.ZOOKEEPER.value}:
+            return Membership.ZOOKEEPER
+    return None
+
+
+def former_membership(route: RouteSpec, said: Membership | None) -> Membership | None:
+    """Where positions may be that are to be brought, `said` as the record says; None: they are where they
+    should be.
+    """
+    if route.membership is (said or Membership.COORDINATOR):
+        return None
+    return said or Membership.COORDINATOR
+
+
+def brought(
+    stored: Mapping[TopicPartition, Stored],
+    here: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, TopicId],
+    delivery: Delivery,
+    *,
+    is_said: bool,
+) -> dict[TopicPartition, Brought]:
+    """What is to be stored of what the group `stored` before, of topics that there are. Unless the record
+    `is_said` to name that place, what is `here` counts where it is further: the route has run here.
+    """
+    return {
+        source: _brought(at, topic_ids[source.topic], delivery)
+        for source, at in stored.items()
+        if source.topic in topic_ids and (is_said or source not in here or here[source] < at.offset)
+    }
+
+
+def _brought(at: Stored, topic_id: TopicId, delivery: Delivery) -> Brought:
+    """Notes do not come along. At most once nothing may be sent again: then all lanes go on behind the one
+    that had come furthest.
+    """
+    stored_id, _, note = at.metadata.partition(" ")
+    if topic_id != NO_TOPIC_ID and stored_id not in ("", _NO_ID, str(topic_id)):
+        return Brought(None)
+    lanes = read_note(at.offset, note)
+    if lanes is None or delivery is not Delivery.AT_MOST_ONCE:
+        return Brought(at.offset, arrears_in(at.offset, note))
+    furthest = max((*lanes.place.lanes, *(each.end for each in lanes.place.former)))
+    return Brought(furthest, arrears((furthest,) * len(lanes.there), lanes.there))

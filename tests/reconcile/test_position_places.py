@@ -1,0 +1,98 @@
+"""A route whose membership changes takes its positions along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from broker.types import TopicId, TopicPartition
+from mirrormaker.flow.lane_note import LaneNote
+from mirrormaker.flow.positions import Place
+from mirrormaker.reconcile.control import read_wishes
+from mirrormaker.reconcile.position_places import (
+    Brought,
+    Stored,
+    brought,
+    former_membership,
+    place_record,
+)
+from mirrormaker.topology.loader import parse_topology
+from mirrormaker.topology.model import Delivery, Membership, RouteName, RouteSpec
+
+COORDINATOR, ZOOKEEPER = Membership.COORDINATOR, Membership.ZOOKEEPER
+AT = TopicPartition("flights", 0)
+NOW, BEFORE = (TopicId(UUID(int=number)) for number in (7, 6))
+ROUTE = RouteName("a")
+
+
+def route(membership: Membership) -> RouteSpec:
+    text = (
+        "clusters: {jfk: {bootstrap: ['a:1'], zookeeper: 'z:2'}, lga: {bootstrap: ['b:1']}}\n"
+        "routes: [{name: a, from: jfk, to: lga, topics: {include: [t]},"
+        f" membership: {membership.value}}}]\n"
+    )
+    return parse_topology(text, Path("t.yaml")).routes[0]
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "former"),
+    [
+        (COORDINATOR, None, None),
+        (COORDINATOR, ZOOKEEPER, ZOOKEEPER),
+        (ZOOKEEPER, None, COORDINATOR),
+        (ZOOKEEPER, ZOOKEEPER, None),
+    ],
+)
+def test_where_positions_may_be_that_are_not_where_they_should(
+    now: Membership, said: Membership | None, former: Membership | None
+) -> None:
+    assert former_membership(route(now), said) is former
+
+
+def test_the_place_is_read_as_it_was_written_and_taken_back_at_the_coordinator() -> None:
+    key, value = place_record(ROUTE, ZOOKEEPER)
+    assert value is not None
+    assert read_wishes([(key, value)])[ROUTE].positions is ZOOKEEPER
+    assert read_wishes([(key, {"membership": "stars"})]).get(ROUTE) is None
+    assert place_record(ROUTE, COORDINATOR) == (key, None)
+
+
+def bring(
+    at: Stored, *, here: int | None = None, delivery: Delivery = Delivery.AT_LEAST_ONCE, is_said: bool = False
+) -> Brought | None:
+    had = {} if here is None else {AT: here}
+    gone = TopicPartition("gone", 0)
+    found = brought({AT: at, gone: at}, had, {"flights": NOW}, delivery, is_said=is_said)
+    assert gone not in found
+    return found.get(AT)
+
+
+def test_what_is_further_counts_unless_it_is_said_where_positions_are() -> None:
+    stored = Stored(30, str(NOW))
+    assert bring(stored) == bring(stored, here=20) == Brought(30)
+    assert bring(stored, here=30) is bring(stored, here=40) is None
+    assert bring(stored, here=40, is_said=True) == Brought(30)
+
+
+def test_the_position_of_a_topic_that_was_made_anew_is_its_beginning() -> None:
+    assert bring(Stored(30, str(BEFORE))) == Brought(None)
+    assert bring(Stored(30, "")) == bring(Stored(30, "-")) == Brought(30)
+
+
+def test_at_most_once_all_lanes_go_on_behind_the_furthest_and_what_lacks_is_told() -> None:
+    to = (TopicPartition("jfk.flights", 0), TopicPartition("jfk.flights", 1))
+    note = LaneNote(Place((30, 50), destinations=to), (25, 50)).text()
+    once = bring(Stored(30, f"{NOW} {note}"), delivery=Delivery.AT_MOST_ONCE)
+    assert once is not None
+    assert once.offset == 50
+    assert once.lacked is not None
+    assert (once.lacked.first, once.lacked.next, once.lacked.count) == (25, 50, 25)
+    least = bring(Stored(30, f"{NOW} {note}"))
+    assert least is not None
+    assert least.offset == 30
+    sent = bring(Stored(30, f"{NOW} 28"), delivery=Delivery.AT_MOST_ONCE)
+    assert sent is not None
+    assert sent.lacked is not None
+    assert (sent.offset, sent.lacked.count) == (30, 2)
