@@ -5,14 +5,16 @@ else's.
 must be given up, join, sync (computing the assignment when elected leader), tell what was assigned, and wait
 until a heartbeat, changed metadata or the caller says to join again. Heartbeats run beside the callbacks, so
 a slow `on_revoked` keeps its partitions for as long as the rebalance timeout. An owner that was thrown out is
-told by `on_lost`: by then the partitions may be another's, and commits are refused.
+told by `on_lost`: by then the partitions may be another's, and commits are refused. A member that keeps its
+partitions while it joins again (KIP-429) beats beside the join too: `is_in_doubt` tells when it is cut off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from broker.client.assignors import Assignment, Assignor, RangeAssignor
@@ -120,8 +122,12 @@ class GroupMember:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether others may have its partitions: the coordinator has not been heard of for a session."""
-        return self._heartbeats.is_in_doubt
+        """Whether others may have its partitions: the coordinator has not been heard of for a session, or
+        does not wait any longer for it to join.
+        """
+        if self._takes_part:
+            return self._heartbeats.is_in_doubt
+        return bool(self.assignment) and self._heartbeats.may_be_out
 
     @property
     def sure_until_ms(self) -> float:
@@ -144,7 +150,8 @@ class GroupMember:
                     if self._is_aside:
                         await self._turns.wait_for_any()
                         continue
-                    assignment = await self._join()
+                    async with self._heartbeats_beside_a_join():
+                        assignment = await self._join()
                     failures, self.problem = 0, None
                     if assignment is not None:
                         await self._take_part(assignment)
@@ -375,6 +382,19 @@ class GroupMember:
         finally:
             self._joining = None
 
+    @asynccontextmanager
+    async def _heartbeats_beside_a_join(self) -> AsyncIterator[None]:
+        if not self.assignment:
+            yield
+            return
+        lane = self._cluster.new_lane("heartbeats")
+        requests = MemberRequests(self._cluster, self.settings, lane=lane)
+        try:
+            async with self._heartbeats.beside_a_join(lambda: self._membership, requests):
+                yield
+        finally:
+            await self._cluster.release_lane(lane)
+
     async def _join_and_sync(self) -> Assignment:
         self._topics = await self._subscribed_topics(refresh=False)
         is_unknown_static = self.settings.instance_id is not None and not self.member_id
@@ -384,6 +404,7 @@ class GroupMember:
             generation=joined.generation_id,
             instance_id=self.settings.instance_id,
         )
+        self._heartbeats.joined()
         self.is_leader = joined.leader == joined.member_id
         may_be_back = is_unknown_static and (joined.skip_assignment or not self.is_leader)
         self._former_leader = joined.leader if may_be_back else None
@@ -468,7 +489,7 @@ class GroupMember:
             case _ if is_retriable(error):
                 self.problem = str(error)
                 _log.info("group_join_retried", group=self.group_id, error=self.problem)
-                if self._heartbeats.is_silent:
+                if self._heartbeats.may_be_out:
                     await self._lose("no coordinator within the session timeout")
             case _:
                 raise error

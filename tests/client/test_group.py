@@ -28,7 +28,7 @@ from broker.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -279,6 +279,68 @@ def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_time
         async with membership() as subject:
             await subject.join(settings).settled()
             subject.peer.on(HeartbeatRequest, lambda _: None)
+            await until(lambda: ("lost", BOTH) in subject.told)
+
+    run(main)
+
+
+def test_what_a_member_keeps_is_in_doubt_once_it_is_cut_off_while_it_joins_again() -> None:
+    async def main() -> None:
+        settings = replace(SETTINGS, session_timeout_ms=60)
+        async with membership() as subject:
+            member = subject.join(settings, assignors=(CooperativeStickyAssignor(),))
+            await member.settled()
+            subject.peer.may_join.clear()
+            subject.peer.on(HeartbeatRequest, lambda _: None)
+            member.request_rejoin()
+            await until(lambda: not member._takes_part)
+            assert member.assignment == BOTH
+            await until(lambda: member.is_in_doubt)
+            subject.peer.on(HeartbeatRequest, lambda _: HeartbeatResponse())
+            subject.peer.may_join.set()
+            await subject.generation(2)
+            assert not member.is_in_doubt
+
+    run(main)
+
+
+def test_a_member_that_is_heard_of_while_others_are_waited_for_is_sure_for_the_rebalance_timeout() -> None:
+    async def main() -> None:
+        settings = replace(SETTINGS, session_timeout_ms=1_000, rebalance_timeout_ms=2_500)
+        async with membership() as subject:
+            member = subject.join(settings, assignors=(CooperativeStickyAssignor(),))
+            await member.settled()
+            subject.peer.may_join.clear()
+            rebalancing = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+            subject.peer.on(HeartbeatRequest, lambda _: rebalancing)
+            began = asyncio.get_running_loop().time()
+            await until(lambda: member.is_in_doubt)
+            assert asyncio.get_running_loop().time() - began > 2.4
+            assert member.assignment == BOTH
+            subject.peer.may_join.set()
+            await subject.generation(2)
+            assert not member.is_in_doubt
+
+    run(main)
+
+
+def test_a_member_that_is_thrown_out_while_it_joins_again_is_in_doubt_at_once() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            member = subject.join(
+                replace(SETTINGS, session_timeout_ms=60_000), assignors=(CooperativeStickyAssignor(),)
+            )
+            await member.settled()
+            subject.peer.may_join.clear()
+            member.request_rejoin()
+            await until(lambda: not member._takes_part)
+            subject.peer.on(
+                HeartbeatRequest, lambda _: HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            )
+            await until(lambda: member.is_in_doubt)
+            subject.peer.join_codes = [ErrorCode.UNKNOWN_MEMBER_ID]
+            subject.peer.on(HeartbeatRequest, lambda _: HeartbeatResponse())
+            subject.peer.may_join.set()
             await until(lambda: ("lost", BOTH) in subject.told)
 
     run(main)
