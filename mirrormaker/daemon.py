@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,13 @@ class Daemon:
         self._pipelines = pipelines = PipelinePool(
             self._state.daemon_id(), self._clock, self._log_level, tasks
         )
-        self._claims = claims = TopicClaims(host, self._state.daemon_id(), workers.share_claims, self._clock)
+        self._claims = claims = TopicClaims(
+            host,
+            self._state.daemon_id(),
+            workers.share_claims,
+            self._clock,
+            superseding=self._superseding,
+        )
         limits = LimitExchange(lambda: self._in_force, self._state.daemon_id(), (host, workers), self._clock)
         self._run_routes(self.live.loaded)
         followers = [
@@ -239,7 +246,7 @@ class Daemon:
 
     def _superseding(self) -> str | None:
         """Who runs a route of the topology by a newer one; None where nobody does."""
-        return self._superseded.take(self._in_force, self._describe_routes())
+        return self._superseded.take(self._in_force, self._describe_standing())
 
     def board(self, route: RouteSpec) -> ControlBoard:
         """That of the route's destination. Raises ConfigurationError unless the daemon runs."""
@@ -299,6 +306,12 @@ class Daemon:
             return {}
         told = self._host.describe() | self._workers.describe_routes()
         return {route.name: told[route.name] for route in self._in_force.routes if route.name in told}
+
+    def _describe_standing(self) -> dict[str, Mapping[str, Any]]:
+        """As far as `superseding` goes by it: that is asked for often."""
+        if self._host is None or self._workers is None:
+            return {}
+        return self._host.describe_standing() | self._workers.describe_standing()
 
     async def _tell_state(self) -> None:
         while True:

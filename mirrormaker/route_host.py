@@ -97,3 +97,7 @@ class RouteHost:
         """What each route has to tell, by name, also of those that are to start anew."""
         waiting = {name: starting_route() for name in self._routes.awaited}
         return waiting | {runner.work.name: runner.describe() for runner in self.runners}
+
+    def describe_standing(self) -> dict[str, Mapping[str, Any]]:
+        """Of what each route has to tell, whether it is run here."""
+        return {runner.work.name: runner.describe_standing() for runner in self.runners}

@@ -504,19 +504,21 @@ class RouteRunner:
         except TimeoutError:
             return
 
+    def describe_standing(self) -> dict[str, Any]:
+        """Whether it is run here, as plain data."""
+        return {"state": self.state.value, "error": self.error, "control_problem": self._board.problem}
+
     def describe(self) -> dict[str, Any]:
         """The route as plain data; times in milliseconds since the epoch."""
         runs_well = self.state is RouteState.RUNNING and self._clock.now_ms() - self.started_ms > GOOD_RUN_MS
         description: dict[str, Any] = {
-            "state": self.state.value,
-            "error": self.error,
+            **self.describe_standing(),
             "reason": self._rights.trouble.kind.value if self._rights.trouble is not None else None,
             "failures": 0 if runs_well else self.failures,
             "started_ms": self.started_ms,
             "pause": _described(self._wishes.pause),
             "paused_topics": {topic: _described(pause) for topic, pause in self._wishes.topics.items()},
             "halts": describe_halts(self._wishes.halts),
-            "control_problem": self._board.problem,
             "partitions": {},
             "events": self._events.describe(),
             "timing": self._timing.describe(),

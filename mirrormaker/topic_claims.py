@@ -13,7 +13,7 @@ from mirrormaker.reconcile.claim_board import ClaimBoard
 from mirrormaker.reconcile.claims import Decision
 from mirrormaker.reconcile.topic_owners import Contenders, Topics, destinations_of_several
 from mirrormaker.route_host import RouteHost
-from mirrormaker.topology.model import ClusterName, RouteName, Topology
+from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
 LOOK_INTERVAL_MS = 250
 
@@ -21,12 +21,21 @@ LOOK_INTERVAL_MS = 250
 class TopicClaims:
     """See the module. `desire` before the routes of a topology run."""
 
-    def __init__(self, host: RouteHost, daemon_id: str, on_change: Callable[[], None], clock: Clock) -> None:
-        """`on_change`: workers may have to be told."""
+    def __init__(
+        self,
+        host: RouteHost,
+        daemon_id: str,
+        on_change: Callable[[], None],
+        clock: Clock,
+        *,
+        superseding: Callable[[], str | None],
+    ) -> None:
+        """`on_change`: workers may have to be told. `superseding`: why this daemon has no say."""
         self._host = host
         self._daemon_id = daemon_id
         self._on_change = on_change
         self._clock = clock
+        self._superseding = superseding
         self._topology: Topology | None = None
         self._contenders: dict[ClusterName, Contenders] = {}
         self._boards: dict[ClusterName, tuple[ClaimBoard, asyncio.Task[None]]] = {}
@@ -58,10 +67,31 @@ class TopicClaims:
             asked = dict(self._host.claims[name].all())
             wanted = self._wanted(name, asked)
             if wanted and name not in self._boards:
-                board = ClaimBoard(self._topology.clusters[name], self._daemon_id, self._clock, self._decide)
+                spec = self._topology.clusters[name]
+                board = ClaimBoard(
+                    spec,
+                    self._daemon_id,
+                    self._clock,
+                    self._decide,
+                    lambda route, spec=spec: self._is_of_others(spec, route),  # type: ignore[misc]
+                )
                 self._boards[name] = board, tasks.create_task(board.run(), name=f"claims at {name}")
-            if name in self._boards:
+            if name not in self._boards:
+                continue
+            if self._superseding() is not None:
+                self._boards[name][0].stand_back()
+            else:
                 self._boards[name][0].ask(wanted, asked, contenders.routes)
+
+    def _is_of_others(self, destination: ClusterSpec, route: RouteName) -> bool:
+        """Whether a daemon runs it by a file that is not older than this one, which does not have it."""
+        assert self._topology is not None
+        claim = self._host.board(destination).known_wishes(route).claim
+        return (
+            claim is not None
+            and claim.daemon != self._daemon_id
+            and claim.generation >= self._topology.generation
+        )
 
     def _wanted(self, name: ClusterName, asked: dict[RouteName, Topics]) -> dict[str, RouteName]:
         """Who is to have each contended topic that nobody has; worked out where something has changed."""

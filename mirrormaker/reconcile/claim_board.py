@@ -33,9 +33,16 @@ class ClaimBoard:
     """See the module."""
 
     def __init__(
-        self, spec: ClusterSpec, daemon_id: str, clock: Clock, on_change: Callable[[], None]
+        self,
+        spec: ClusterSpec,
+        daemon_id: str,
+        clock: Clock,
+        on_change: Callable[[], None],
+        is_of_others: Callable[[RouteName], bool],
     ) -> None:
-        """`on_change`: `owners` may be others."""
+        """`on_change`: `owners` may be others. `is_of_others`: whether a route that this daemon does not have
+        is none of its business.
+        """
         self.spec = spec
         self.owners: Mapping[str, RouteName] = {}
         """As far as known, topic by topic."""
@@ -44,6 +51,7 @@ class ClaimBoard:
         self._daemon_id = daemon_id
         self._clock = clock
         self._on_change = on_change
+        self._is_of_others = is_of_others
         self._due = Signal()
         self._wanted: Mapping[str, RouteName] = {}
         self._asked: Mapping[RouteName, Topics] = {}
@@ -63,6 +71,10 @@ class ClaimBoard:
         """
         self._wanted, self._asked, self._routes = wanted, asked, routes
         self._due.set()
+
+    def stand_back(self) -> None:
+        """Another daemon runs the routes by a newer file: it decides, and this one only reads."""
+        self.ask({}, {}, ())
 
     async def run(self) -> None:
         """Agree, until cancelled."""
@@ -108,10 +120,14 @@ class ClaimBoard:
 
     def _records(self, view: TopicOwners) -> Records:
         """What is to be written just now."""
+        if not self._routes:
+            return []
         now_ms = self._clock.monotonic_ms()
         released = {topic for topic, owner in view.owners.items() if self._is_over(topic, owner, now_ms)}
         anew = {topic: view.owners[topic] for topic in view.overwritten - released}
         fresh = {topic: route for topic, route in self._wanted.items() if topic not in view.owners}
+        for topic in released:
+            self._unasked_ms.pop(topic, None)
         records: Records = [({"topic": topic}, None) for topic in sorted(released)]
         for topic, route in sorted((anew | fresh).items()):
             said: dict[str, Any] = {"route": route, "daemon": self._daemon_id, "at_ms": self._clock.now_ms()}
@@ -120,7 +136,7 @@ class ClaimBoard:
 
     def _is_over(self, topic: str, owner: RouteName, now_ms: int) -> bool:
         if owner not in self._routes:
-            return bool(self._routes)
+            return not self._is_of_others(owner)
         if owner not in self._asked or topic in self._asked[owner]:
             self._unasked_ms.pop(topic, None)
             return False

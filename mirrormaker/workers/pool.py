@@ -14,6 +14,7 @@ from mirrormaker.flow.bandwidth.statements import Statement, decode_statements
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.route_description import starting_route
+from mirrormaker.route_runner import RouteState
 from mirrormaker.topology.model import RouteName, Topology
 from mirrormaker.workers.keeper import Process, WorkerKeeper
 from mirrormaker.workers.link_pictures import Ends, past_links, totals_of_links
@@ -187,6 +188,16 @@ class WorkerPool:
             name: with_past(name, merge_routes(pictures), self._past_routes)
             for name, pictures in told.items()
         }
+
+    def describe_standing(self) -> dict[str, Mapping[str, Any]]:
+        """Of what each route has to tell, whether its workers run it; nothing of those that have not told."""
+        told: dict[str, Mapping[str, Any]] = {}
+        for number, works in self._works.items():
+            routes = self._told(number).get("routes", {})
+            for name in works:
+                if name in routes and told.get(name, {}).get("state") != RouteState.SUPERSEDED.value:
+                    told[name] = routes[name]
+        return told
 
     def describe_links(self) -> list[list[dict[str, Any]]]:
         """What each worker tells of its links, and what those sent that are gone."""

@@ -59,7 +59,7 @@ def test_an_edit_lets_no_daemon_forget_who_runs_its_routes(
     topology(tmp_path)
     daemon = Daemon(tmp_path / "topology.yaml")
     routes = {"a": SUPERSEDED}
-    monkeypatch.setattr(daemon, "_describe_routes", lambda: routes)
+    monkeypatch.setattr(daemon, "_describe_standing", lambda: routes)
     monkeypatch.setattr(daemon, "_run_routes", lambda loaded: routes.clear())
     daemon.apply(daemon.live.loaded)
     assert daemon._superseding() == REASON

@@ -192,3 +192,41 @@ def test_daemons_share_one_limit_by_what_they_need_and_one_that_is_killed_leaves
     idle.wait_for(lambda: len(acknowledged(idle)) == 2, "the other has all partitions")
     idle.wait_for(lambda: idle.told()["links"][0]["limit"] == limit, "and all of the limit")
     assert idle.process.stop() == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_daemon_with_an_older_file_leaves_the_topics_to_the_newer_ones_routes(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "planes", PARTITIONS)
+    produce(source, "planes", range(100), PARTITIONS)
+    old, new = two_daemons(clusters, mirror)
+    for daemon in (old, new):
+        file = daemon.process.file
+        topology = yaml.safe_load(file.read_text())
+        for route in topology["routes"]:
+            route["topics"]["existing"] = "append"
+            if daemon is new:
+                route["name"] = route["name"].replace("wide", "broad")
+        file.write_text(yaml.safe_dump(topology | {"generation": 2 if daemon is new else 1}))
+    old.start()
+    old.wait_for(lambda: writers([old], "planes").total() == PARTITIONS, "the old one copies")
+    new.start()
+    new.wait_for(lambda: writers([new], "planes").total() == PARTITIONS, "the new one copies")
+    old.wait_for(lambda: old.told()["routes"]["narrow"]["state"] == "superseded", "the old one knows")
+    since_ms = new.told()["at_ms"]
+    new.wait_for(lambda: new.told()["at_ms"] > since_ms + 15_000, "longer than claims are kept unasked")
+    assert claims(destination) <= 8
+    assert writers([old, new], "planes").total() == PARTITIONS
+
+
+def claims(cluster: EmbeddedCluster) -> int:
+    """How many records were ever written of who has which topic."""
+    reader = Consumer({"bootstrap.servers": address(cluster), "group.id": "counting"})
+    try:
+        _, end = reader.get_watermark_offsets(TopicPartition("__mirrormaker_claims", 0), timeout=30)
+        return int(end)
+    finally:
+        reader.close()

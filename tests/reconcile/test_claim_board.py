@@ -1,0 +1,71 @@
+"""Who takes back what is said of a topic, and who only reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrormaker.flow.kept_view import encode_document
+from mirrormaker.reconcile.claim_board import RELEASE_MS, ClaimBoard
+from mirrormaker.reconcile.topic_owners import TopicOwners
+from mirrormaker.topology.loader import parse_topology
+from mirrormaker.topology.model import ClusterName, RouteName
+
+ONE, OTHER = RouteName("one"), RouteName("other")
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    monotonic_ms = now_ms
+
+
+def board_of(clock: _Clock, *, others: tuple[RouteName, ...] = ()) -> ClaimBoard:
+    topology = parse_topology("clusters: {hub: {bootstrap: ['a:1']}}\nroutes: []\n", Path("t.yaml"))
+    spec = topology.clusters[ClusterName("hub")]
+    return ClaimBoard(spec, "d", clock, lambda: None, lambda route: route in others)
+
+
+def view_of(**owners: str) -> TopicOwners:
+    view = TopicOwners()
+    for topic, route in owners.items():
+        value: dict[str, Any] = {"route": route, "daemon": "e", "at_ms": 1}
+        view.apply(encode_document({"topic": topic}), encode_document(value))
+    return view
+
+
+@pytest.mark.parametrize("others", [(), (OTHER,)])
+def test_the_claim_of_a_route_that_the_file_lacks_is_taken_back_unless_others_run_it(
+    others: tuple[RouteName, ...],
+) -> None:
+    board = board_of(_Clock(), others=others)
+    board.ask({}, {ONE: frozenset()}, [ONE])
+    records = board._records(view_of(planes=OTHER))
+    assert records == ([] if others else [({"topic": "planes"}, None)])
+
+
+def test_a_daemon_that_stands_back_says_nothing_of_what_its_routes_do_not_ask_for_any_more() -> None:
+    clock, view = _Clock(), view_of(planes=ONE, flights=OTHER)
+    board = board_of(clock)
+    for ask in (lambda: board.ask({}, {ONE: frozenset()}, [ONE, OTHER]), board.stand_back):
+        clock.ms += RELEASE_MS + 1
+        ask()
+        assert board._records(view) == []
+    board.ask({}, {ONE: frozenset()}, [ONE, OTHER])
+    assert board._records(view) == [({"topic": "planes"}, None)]
+
+
+def test_what_was_taken_back_and_is_claimed_again_has_its_time_again() -> None:
+    clock = _Clock()
+    board = board_of(clock)
+    board.ask({}, {ONE: frozenset()}, [ONE])
+    assert board._records(view_of(planes=ONE)) == []
+    clock.ms += RELEASE_MS + 1
+    assert board._records(view_of(planes=ONE)) == [({"topic": "planes"}, None)]
+    assert board._records(view_of(planes=ONE)) == []
