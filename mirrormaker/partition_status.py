@@ -105,8 +105,12 @@ async def observe_partitions(
 
 
 def _told_of(source: TopicPartition, told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the daemon tells of the partition, or of its topic, where that stands as a whole."""
+    """What the daemon tells of the partition, also where it could not be begun, or of its topic, where that
+    stands as a whole.
+    """
     partition: Mapping[str, Any] | None = told.get("partitions", {}).get(str(source))
+    if partition is None:
+        partition = told.get("not_begun", {}).get(str(source))
     reason = told.get("standing_topics", {}).get(source.topic)
     if partition is None and reason is not None:
         return {"state": HALTED, "reason": reason, "problem": told["obstacles"][source.topic]}

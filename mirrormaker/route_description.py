@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from mirrormaker.flow.arbiter import Arbiter
@@ -50,6 +51,11 @@ def describe_work(
         description["partitions"] = {
             str(source): _describe_partition(partition, timing, copier.arbiter)
             for source, partition in copier.machine.partitions.items()
+            if source.topic != HEARTBEATS_TOPIC
+        }
+        description["not_begun"] = {
+            str(source): asdict(standing)
+            for source, standing in copier.not_begun.items()
             if source.topic != HEARTBEATS_TOPIC
         }
     return description

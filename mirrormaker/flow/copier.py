@@ -46,6 +46,7 @@ from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.skips import SkipNotes
+from mirrormaker.flow.standing import Standing
 from mirrormaker.flow.timing.route_timing import AtWork
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
@@ -112,6 +113,11 @@ class RouteCopier:
         if self._member is not None and self._member.problem is not None:
             return f"no partitions are shared out: {self._member.problem}"
         return None if self._holdings is None else self._holdings.problem
+
+    @property
+    def not_begun(self) -> Mapping[TopicPartition, Standing]:
+        """How partitions stand that are this process's and could not be begun."""
+        return {} if self._holdings is None else self._holdings.not_begun
 
     def ways(self) -> dict[TopicPartition, TopicPartition]:
         """Where each partition leads that this process copies; of one that is spread, the first place."""

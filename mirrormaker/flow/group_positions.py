@@ -97,7 +97,12 @@ class GroupPositions:
         self._on_trouble = on_trouble
         self._find_led = find_led
         self._not_started: dict[TopicPartition, str] = {}
-        """What has been told of partitions that cannot be asked about."""
+        """Why partitions are left out that cannot be asked about."""
+
+    @property
+    def not_started(self) -> dict[TopicPartition, str]:
+        """Why partitions were left out, unless it has been told as a trouble."""
+        return self._not_started
 
     async def go_on(
         self, known: Mapping[TopicPartition, KnownStart | None]
@@ -142,6 +147,7 @@ class GroupPositions:
                 former |= await self._find_former(fresh)
             except BrokerError as error:
                 _log.info("partitions_not_started", partitions=len(fresh), error=str(error))
+                self._not_started |= dict.fromkeys(fresh, str(error))
                 fresh = frozenset()
             fresh -= former.keys()
         for source, point in (await self.first(former, Start.EARLIEST)).items():

@@ -29,6 +29,7 @@ from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
+from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble
 from mirrormaker.topology.model import Membership, RouteSpec
@@ -73,8 +74,10 @@ class Holdings:
         """Buckets that were lost, each as it was last, until they are committed again."""
         self._arrived: dict[TopicPartition, _Arrived] = {}
         """Of partitions that this process had."""
-        self._not_begun: set[TopicPartition] = set()
+        self._not_begun: dict[TopicPartition, Trouble] = {}
         """What the arbiter was told of before they were begun."""
+        self._unread: dict[TopicPartition, str] = {}
+        """Why it could not be told where these begin, nor of others."""
         self.is_ending = False
         """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
@@ -114,6 +117,17 @@ class Holdings:
         if self._share is None:
             return None
         return frozenset(source for source in self._share if source.topic in self._topics)
+
+    @property
+    def not_begun(self) -> Mapping[TopicPartition, Standing]:
+        """How those of this process's partitions stand that could not be begun, where it is known why."""
+        refusals = {source: standing_by(trouble) for source, trouble in self._not_begun.items()}
+        unknown = {
+            source: Standing(state=UNREADABLE, problem=problem)
+            for source, problem in (self._positions.not_started | self._unread).items()
+        }
+        awaited = self._member.assignment - self._engine.machine.partitions.keys()
+        return {source: at for source, at in (unknown | refusals).items() if source in awaited}
 
     # ---- coming
 
@@ -157,7 +171,7 @@ class Holdings:
 
     def _meet(self, trouble: Trouble) -> None:
         """One of these partitions cannot be begun."""
-        self._not_begun.add(trouble.source)
+        self._not_begun[trouble.source] = trouble
         self._engine.arbiter.meet(trouble)
 
     def _copy(self, points: Points) -> None:
@@ -176,9 +190,9 @@ class Holdings:
             lacked = arrears_in(min(points[source].lanes), self._note_for(source, points[source]))
             tell_arrears(engine.machine, self._on_fact, source, lacked)
         engine.mode.joined(mine)
-        for source in mine & self._not_begun:
+        for source in mine & self._not_begun.keys():
             engine.arbiter.passed(source)
-        self._not_begun -= mine
+            del self._not_begun[source]
         self._successors.begin({source: points[source] for source in mine})
         engine.arbiter.joined(mine)
         engine.writer.look_up_leaders()
@@ -210,7 +224,10 @@ class Holdings:
                 raise
             except BrokerError as error:
                 self._log.info("positions_not_read", error=str(error))
+                self._unread |= dict.fromkeys(partitions, str(error))
             else:
+                for source in partitions:
+                    self._unread.pop(source, None)
                 self._copy(points)
                 partitions -= points.keys()
 
@@ -245,7 +262,9 @@ class Holdings:
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""
         self._forget(partitions)
-        self._not_begun.difference_update(partitions)
+        self._not_begun = {
+            source: trouble for source, trouble in self._not_begun.items() if source not in partitions
+        }
         self._engine.arbiter.left(partitions)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mirrormaker.flow.lane import LaneState
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, TroubleKind, kind_of_refusal
+from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, Trouble, TroubleKind, kind_of_refusal
 
 HALTED = "halted"
 UNREADABLE = "unreadable"
@@ -31,6 +31,11 @@ class Standing:
     """What is wrong, for people; also of one that is at work."""
 
 
+def standing_by(trouble: Trouble) -> Standing:
+    """How a partition stands that has met this."""
+    return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
+
+
 def standing_of(
     partition: Partition, *, is_without_room: bool = False, is_misshapen: bool = False
 ) -> Standing:
@@ -39,7 +44,7 @@ def standing_of(
     """
     trouble = partition.trouble or partition.obstacle
     if trouble is not None:
-        return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
+        return standing_by(trouble)
     if partition.source_problem is not None:
         if partition.source_error in UNAUTHORIZED_CODES:
             said = f"source: {partition.source_problem}"

@@ -87,6 +87,22 @@ def test_a_partition_without_a_leader_hides_nothing_of_the_others(
     assert leaderless.lag == Lag(messages=messages, bytes=None, seconds=None)
 
 
+def test_a_partition_that_could_not_be_begun_shows_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_status, "list_offsets", ends_of_led)
+    refusal = {"state": "halted", "reason": "unauthorized", "problem": "source: TOPIC_AUTHORIZATION_FAILED"}
+    led, _ = asyncio.run(
+        observe_partitions(
+            work("r").route,
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group()),
+            {"partitions": {}, "not_begun": {str(LED): refusal}},
+            0,
+            SystemClock(),
+        )
+    )
+    assert (led.state, led.reason, led.problem) == tuple(refusal.values())
+
+
 @pytest.mark.parametrize("isolation", Isolation)
 def test_the_end_is_that_of_the_records_that_the_route_reads(
     isolation: Isolation, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.holdings import Holdings
+from mirrormaker.flow.standing import Standing
 from mirrormaker.flow.trouble import Trouble, refused
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
@@ -69,6 +70,18 @@ def test_what_could_not_be_begun_is_news_again_once_it_was_begun() -> None:
     holdings._meet(trouble)
     holdings.take([OTHER], {OTHER: StartingPoint((0,))})
     assert (met, passed) == ([trouble], [])
+    said = Standing(state="halted", reason="unauthorized", problem=trouble.problem)
+    assert holdings.not_begun == {SOURCE: said}
     for _ in range(2):
         holdings.take([SOURCE], {SOURCE: StartingPoint((3,))})
     assert passed == [SOURCE]
+    assert holdings.not_begun == {}
+
+
+def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> None:
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+    holdings = holdings_of(surroundings(), member)
+    holdings._positions.not_started[SOURCE] = "no leader"
+    assert holdings.not_begun == {SOURCE: Standing(state="unreadable", problem="no leader")}
+    member.assignment = frozenset()
+    assert holdings.not_begun == {}

@@ -162,9 +162,11 @@ def test_a_topic_that_may_be_seen_but_not_read_from_the_beginning_holds_back_no_
     selection = {"include": [closed, opened], "name": "{topic}"}
     running = mirror(source, destination, name="gates", topics=selection)
     running.start()
-    copied_alone = Counter({(opened, "copying"): PARTITIONS, (closed, "unassigned"): PARTITIONS})
+    copied_alone = Counter({(opened, "copying"): PARTITIONS, (closed, "halted"): PARTITIONS})
     told = running.wait_for(lambda told: states_in(told) == copied_alone, "the other topic is copied")
     assert (told["state"], told["counts"]["troubles"]) == ("running", {"unauthorized": PARTITIONS})
+    reasons = {each["reason"] for each in told["partitions"] if each["topic"] == closed}
+    assert reasons == {"unauthorized"}
     give_back(source, closed, AclOperation.READ)
     running.wait_copied()
     for topic in (closed, opened):
