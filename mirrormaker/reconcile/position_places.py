@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from broker.types import TopicId, TopicPartition
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.lane_note import Arrears, arrears, arrears_in, read_note
+from mirrormaker.flow.position_note import read_note as read_beside
 from mirrormaker.topology.model import Delivery, Membership, RouteName, RouteSpec
-
-_NO_ID = "-"
 
 
 class Stored(NamedTuple):
@@ -82,11 +81,11 @@ def _brought(at: Stored, topic_id: TopicId, delivery: Delivery) -> Brought:
     """Notes do not come along. At most once nothing may be sent again: then all lanes go on behind the one
     that had come furthest.
     """
-    stored_id, _, note = at.metadata.partition(" ")
-    if topic_id != NO_TOPIC_ID and stored_id not in ("", _NO_ID, str(topic_id)):
+    beside = read_beside(at.metadata)
+    if not beside.is_of(topic_id):
         return Brought(None)
-    lanes = read_note(at.offset, note)
+    lanes = read_note(at.offset, beside.note)
     if lanes is None or delivery is not Delivery.AT_MOST_ONCE:
-        return Brought(at.offset, arrears_in(at.offset, note))
+        return Brought(at.offset, arrears_in(at.offset, beside.note))
     furthest = max((*lanes.place.lanes, *(each.end for each in lanes.place.former)))
     return Brought(furthest, arrears((furthest,) * len(lanes.there), lanes.there))

@@ -9,6 +9,7 @@ import pytest
 
 from broker.types import TopicId, TopicPartition
 from mirrormaker.flow.lane_note import LaneNote
+from mirrormaker.flow.position_note import Led, write_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.reconcile.control import read_wishes
 from mirrormaker.reconcile.position_places import (
@@ -79,6 +80,7 @@ def test_what_is_further_counts_unless_it_is_said_where_positions_are() -> None:
 def test_the_position_of_a_topic_that_was_made_anew_is_its_beginning() -> None:
     assert bring(Stored(30, str(BEFORE))) == Brought(None)
     assert bring(Stored(30, "")) == bring(Stored(30, "-")) == Brought(30)
+    assert bring(Stored(30, write_note(NOW, "", Led("jfk.flights", "c")))) == Brought(30)
 
 
 def test_at_most_once_all_lanes_go_on_behind_the_furthest_and_what_lacks_is_told() -> None:
