@@ -13,7 +13,7 @@ Owned by the event loop of the route's copier; its tasks live in the copier's ta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Protocol, assert_never
 
 from broker.errors import BrokerError
@@ -95,6 +95,7 @@ class Arbiter:
         self._machine: FlowMachine | None = None
         self._tasks: asyncio.TaskGroup
         self._on_going_on: Callable[[Trouble], None]
+        self._store: Callable[[TopicPartition], Awaitable[None]]
 
     def is_without_room(self, source: TopicPartition) -> bool:
         """Whether the destination has refused records of it for lack of room, and took none since."""
@@ -105,10 +106,17 @@ class Arbiter:
         return self._passing.get(TopicPartition(topic, WHOLE_TOPIC)) is TroubleKind.PARTITION_MISMATCH
 
     def begin(
-        self, machine: FlowMachine, tasks: asyncio.TaskGroup, on_going_on: Callable[[Trouble], None]
+        self,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        on_going_on: Callable[[Trouble], None],
+        store: Callable[[TopicPartition], Awaitable[None]],
     ) -> None:
-        """`on_going_on` is called once the machine goes on behind a trouble."""
+        """`on_going_on` is called once the machine goes on behind a trouble; `store` then has the position
+        stored, as far as that can be done in time.
+        """
         self._machine, self._tasks, self._on_going_on = machine, tasks, on_going_on
+        self._store = store
         early, self._early = self._early, []
         for trouble in early:
             self.meet(trouble)
@@ -218,11 +226,13 @@ class Arbiter:
                 self._start(stand(trouble), partition.source, trouble)
 
     def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
-        """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for."""
+        """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for; or gone
+        on behind it by a process that was killed before the halt was taken back.
+        """
         assert self._machine is not None
         partition = self._machine.partitions.get(source)
         is_free = partition is not None and partition.trouble is None and source not in self._under_way
-        return trouble.kind in _OF_A_PLACE and is_free
+        return is_free and (trouble.kind in _OF_A_PLACE or self._halts.is_released(trouble))
 
     def _look_whether_passed(self, source: TopicPartition) -> None:
         """A partition that stood in front of an obstacle may have left it behind."""
@@ -303,6 +313,7 @@ class Arbiter:
         self._passing.pop(trouble.source, None)
         self._machine.go_on(trouble)
         self._on_going_on(trouble)
+        await self._store(trouble.source)  # whoever is next would ask once more
         await self._take_back(trouble.source)
         if trouble.kind is TroubleKind.TOPIC_RECREATED:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))

@@ -268,7 +268,7 @@ class RouteCopier:
         machine, reader, mode = engine.machine, engine.reader, engine.mode
         is_exact = self.route.delivery is Delivery.EXACTLY_ONCE
         mode.begin(machine, engine.tasks, reader.ranges.topic_id)
-        self.arbiter.begin(machine, engine.tasks, self._gone_on)
+        self.arbiter.begin(machine, engine.tasks, self._gone_on, holdings.store)
         self._link.begin(self._source, self._destination, reader, engine.writer)
         self._parts.timing.begin(
             AtWork(

@@ -40,6 +40,10 @@ LAST_COMMIT_TIMEOUT_MS = 3_000
 """How long positions may take to be stored when the route ends: what is not stored is copied again."""
 
 
+STORE_TIMEOUT_MS = 5_000
+"""How long the position behind a trouble may take to be stored: so long its halt stays."""
+
+
 class _Arrived(NamedTuple):
     """How far a partition had come when it was let go."""
 
@@ -230,6 +234,18 @@ class Holdings:
                     self._unread.pop(source, None)
                 self._copy(points)
                 partitions -= points.keys()
+
+    async def store(self, source: TopicPartition) -> None:
+        """Have it stored where the partition goes on, as far as that can be done in time."""
+        machine, mode = self._engine.machine, self._engine.mode
+        try:
+            async with asyncio.timeout(STORE_TIMEOUT_MS / 1000):
+                await mode.settle([source], STORE_TIMEOUT_MS)
+                partition = machine.partitions.get(source)
+                if partition is not None:
+                    await self.commits.commit({source: mode.say.delivery.position(partition)})
+        except TimeoutError:
+            self._log.info("positions_not_committed", count=1, error=f"no answer in {STORE_TIMEOUT_MS} ms")
 
     # ---- going
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (
     AdminClient,
@@ -128,6 +129,30 @@ def test_a_partition_with_a_gap_stands_across_a_restart_until_it_is_resumed(
     assert (value["reason"], value["lost"], value["resumed_at"]) == ("source_gap", [100, 150], 150)
     told = running.wait_for(lambda told: told["halts"] == [], "the halt taken back")
     assert told["counts"]["troubles"] == {"source_gap": 1}
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", AT_MOST_ONCE, EXACTLY_ONCE])
+def test_a_process_that_is_killed_once_a_halt_was_taken_back_leaves_none_behind(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """Though positions are stored seldom, and nothing more comes."""
+    source, _ = clusters
+    running = copied(clusters, mirror, source_gap="pause_partition", delivery=delivery)
+    assert running.stop() == 0
+    topology = yaml.safe_load(running.file.read_text())
+    topology["routes"][0]["commit_interval_ms"] = 60_000
+    running.file.write_text(yaml.safe_dump(topology))
+    produce(source, "flights", range(100, 200), 1)
+    delete_records(source, 200)
+    running.start()
+    wait_halted(running, "source_gap")
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["halts"] == [], "the halt taken back")
+    running.kill()
+    running.start()
+    told = running.wait_for(lambda told: partition_of(told)["state"] == "copying", "it goes on")
+    assert (told["halts"], told["lag"]["messages"]) == ([], 0)
     assert running.stop() == 0
 
 

@@ -108,6 +108,8 @@ class Scene:
     notes: list[Trouble] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     ends: int = 0
+    stored: list[tuple[int, Trouble | None]] = field(default_factory=list)
+    """Positions, with what the partition stood for when they were stored."""
 
     def __post_init__(self) -> None:
         route = RouteSpec(
@@ -147,6 +149,9 @@ class Scene:
         assert trouble.kind in PASSING or not self.machine.partitions[SOURCE].may_fetch(0)
         self.notes.append(trouble)
 
+    async def _store(self, source: TopicPartition) -> None:
+        self.stored.append((self.position, self.kept.standing(source)))
+
     def _end(self) -> None:
         self.ends += 1
 
@@ -157,7 +162,7 @@ class Scene:
     async def _run(self, steps: tuple[Callable[[], None], ...]) -> None:
         for step in steps:
             async with asyncio.TaskGroup() as tasks:
-                self.arbiter.begin(self.machine, tasks, lambda trouble: None)
+                self.arbiter.begin(self.machine, tasks, lambda trouble: None, self._store)
                 step()
 
     @property
@@ -203,6 +208,24 @@ def test_what_is_released_is_noted_and_left_behind_and_its_halt_taken_back(
     assert scene.notes == ([] if kind in PASSING else [trouble])
     assert scene.position == trouble.resume_at
     assert scene.state[0] != "halted"
+
+
+@pytest.mark.parametrize("kind", sorted(LASTING | OBSTACLES, key=lambda kind: kind.value))
+def test_a_release_holds_until_the_position_behind_it_is_stored(kind: TroubleKind) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert (scene.stored, scene.kept.halts) == ([(trouble.resume_at, trouble)], {})
+
+
+def test_a_release_that_was_gone_by_is_taken_back_by_the_next_process() -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.TOPIC_RECREATED)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    scene.leave_and_return(0)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert (scene.position, scene.notes, scene.kept.halts) == (0, [], {})
 
 
 @pytest.mark.parametrize("kind", sorted(LASTING, key=lambda kind: kind.value))
