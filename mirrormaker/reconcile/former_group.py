@@ -117,7 +117,9 @@ async def _bring(
         here = {partition: at.offset for partition, at in has.items()}
         stored = await _stored(old, former, source, waits=True, may_do_without=bool(here))
         found = await _found(route, source, stored, here, is_said=is_said)
-        await new.reset_group_offsets(route.group, {source: offset for source, (offset, _) in found.items()})
+        if found:
+            offsets = {partition: offset for partition, (offset, _) in found.items()}
+            await new.reset_group_offsets(route.group, offsets)
         for partition, (_, lacked) in found.items():
             if lacked is not None:
                 on_lost(

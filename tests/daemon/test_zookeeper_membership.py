@@ -159,15 +159,22 @@ def change(daemon: MirrorProcess, **route: object) -> None:
     daemon.file.write_text(yaml.safe_dump(topology))
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("delivery", "workers"),
+    [
+        ("at_least_once", 1),
+        pytest.param("at_most_once", 1, marks=pytest.mark.long),
+        pytest.param("at_least_once", 2, marks=pytest.mark.long),
+    ],
+)
 def test_a_route_that_meets_elsewhere_goes_on_where_it_stood(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str, workers: int
 ) -> None:
     """Both ways, after an end and while it runs; with what came meanwhile, though it starts at the latest."""
     source, destination = clusters
     create(source, "flights", PARTITIONS)
     daemon = meeting_in_zookeeper(mirror, source, destination)
-    change(daemon, membership="coordinator", delivery=delivery)
+    change(daemon, membership="coordinator", delivery=delivery, resources={"workers": workers})
     daemon.start()
     produce(source, "flights", range(100), PARTITIONS)
     daemon.wait_copied()
