@@ -194,6 +194,23 @@ def test_a_route_that_meets_elsewhere_goes_on_where_it_stood(
     assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), 400)
 
 
+@pytest.mark.long
+def test_a_route_that_becomes_exactly_once_as_it_leaves_zookeeper_goes_on_where_it_stood_and_back(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", PARTITIONS)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
+    places = (("zookeeper", "at_least_once"), ("coordinator", "exactly_once"), ("zookeeper", "at_most_once"))
+    for run, (place, delivery) in enumerate(places):
+        produce(source, "flights", range(100 * run, 100 * run + 100), PARTITIONS)
+        change(daemon, membership=place, delivery=delivery, start="latest" if run else "earliest")
+        daemon.start()
+        daemon.wait_copied()
+        assert daemon.stop() == 0
+    assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS, 300), 300)
+
+
 def brought_to(daemon: MirrorProcess, place: str) -> bool:
     events = [event for event in daemon.status()["events"] if event["name"] == "positions_brought"]
     return bool(events) and events[-1]["details"]["membership"] == place
