@@ -84,9 +84,14 @@ class TopicClaims:
                 self._boards[name][0].ask(wanted, asked, contenders.routes)
 
     def _is_of_others(self, destination: ClusterSpec, route: RouteName) -> bool:
-        """Whether a daemon runs it by a file that is not older than this one, which does not have it."""
+        """Whether a daemon runs it by a file that is not older than this one, which does not have it; so it
+        is taken to be until that is known.
+        """
         assert self._topology is not None
-        claim = self._host.board(destination).known_wishes(route).claim
+        board = self._host.board(destination)
+        if not board.is_read:
+            return True
+        claim = board.known_wishes(route).claim
         return (
             claim is not None
             and claim.daemon != self._daemon_id

@@ -100,6 +100,11 @@ class ControlBoard:
         """Whether nobody listens."""
         return not self._listeners
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it is known what the topic says, or said."""
+        return self._wishes is not None
+
     async def wishes(self, route: RouteName) -> RouteWishes:
         """What is said of a route. Raises ConnectionFailedError when nothing has ever been read."""
         await self._looked.wait()
