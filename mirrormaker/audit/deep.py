@@ -91,6 +91,7 @@ class DeepAudit:
                     is_source_compacted=source.topic in view.compacted_sources,
                     compacted_to=view.to_reached[to] if to.topic in view.compacted_destinations else 0,
                     repeated_to=stretch.repeated_to,
+                    lost=view.lost.get(source, ()),
                     is_elsewhere=self._is_elsewhere(expectation, source, number),
                 ),
                 findings,

@@ -7,7 +7,7 @@ known to the ledger, goes by content and order (`alignment`). In the end what st
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ class LaneTerms:
     """
     repeated_to: int = 0
     """Source offsets before this have been judged already: a pass before had them."""
+    lost: Sequence[Range] = ()
+    """Source offsets that may have been lost while the route delivered at most once."""
     is_elsewhere: Callable[[int], bool] = lambda _: False
     """Whether the record at a source offset is in another lane to the same topic, by the ledger."""
 
@@ -368,10 +370,13 @@ class LaneComparison:
                 lacking[index] = extra[index] = None
                 self._add(DifferenceKind.ALTERED, item.offset, there.offset)
 
+    def _may_be_lost(self, item: Item) -> bool:
+        at_most_once = self._terms.delivery is Delivery.AT_MOST_ONCE
+        return at_most_once or any(each.first <= item.offset < each.next for each in self._terms.lost)
+
     def _name_lacking(self, item: Item) -> None:
-        terms = self._terms
         place = None if self._known is None else self._known.place_of(item.offset)
-        if terms.delivery is Delivery.AT_MOST_ONCE and not isinstance(place, int):
+        if self._may_be_lost(item) and not isinstance(place, int):
             if self._beside[item.content]:
                 self._beside[item.content] -= 1
                 self._findings.equal += 1

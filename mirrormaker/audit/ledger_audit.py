@@ -138,7 +138,10 @@ def judge_source(
         for unnoted in outside(notes, hole):
             findings.outcomes[Outcome.RETURNED] += total(each.within(unnoted) for each in returned)
             for part in outside(returned, unnoted):
-                _judge_hole(view, source, lanes[0], part, findings)
+                lost = view.lost.get(source, ())
+                findings.outcomes[Outcome.LOST] += total(each.within(part) for each in lost)
+                for missed in outside(lost, part):
+                    _judge_hole(view, source, lanes[0], missed, findings)
     copied = sum(each.count(judged) for each in passes) + total(found)
     distinct = total(joined([*(part for each in passes for part in each.copied_parts(judged)), *found]))
     findings.records += distinct + early

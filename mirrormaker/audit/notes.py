@@ -1,7 +1,8 @@
 """What a route left out for good, as the topic for that at its destination says it. Pure.
 
 Notes are of single records, of batches (`last_offset`), or of stretches that went away or were passed over
-(`lost`); see `flow.obstacles` and `flow.skips`.
+(`lost`); see `flow.obstacles` and `flow.skips`. What at most once may have lost is not left out: see
+`flow.losses`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from broker.types import TopicPartition
 from mirrormaker.audit.ranges import Range, joined
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.losses import REASON
 from mirrormaker.topology.model import RouteName
 
 
@@ -19,6 +21,23 @@ def noted_ranges(
     entries: Iterable[tuple[Document, Document]], route: RouteName
 ) -> Mapping[TopicPartition, list[Range]]:
     """Source offsets of the route that are noted, by partition. Records that are no notes are passed over."""
+    return _ranges((each for each in entries if not _is_loss(*each)), route)
+
+
+def lost_ranges(
+    entries: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, list[Range]]:
+    """The same of those that the route may have lost while it delivered at most once."""
+    return _ranges((each for each in entries if _is_loss(*each)), route)
+
+
+def _is_loss(key: Document, value: Document) -> bool:
+    return "delivery" in key and value.get("reason") == REASON
+
+
+def _ranges(
+    entries: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, list[Range]]:
     found: defaultdict[TopicPartition, list[Range]] = defaultdict(list)
     for key, value in entries:
         topic, partition, offset = key.get("topic"), key.get("partition"), key.get("offset")

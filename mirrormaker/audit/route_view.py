@@ -17,7 +17,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
 from mirrormaker.audit.lane_runs import Pass, passes_of
-from mirrormaker.audit.notes import noted_ranges
+from mirrormaker.audit.notes import lost_ranges, noted_ranges
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.returned import read_returned
 from mirrormaker.audit.stored_positions import read_positions
@@ -70,6 +70,8 @@ class RouteView:
     indexes: Mapping[TopicPartition, DestinationIndex]
     """By partition of the destination."""
     notes: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
+    lost: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
+    """What the route may have lost while it delivered at most once."""
     returned: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     """Source offsets of what came there from the destination."""
     carried_ids: frozenset[int] = frozenset()
@@ -130,7 +132,8 @@ class RouteView:
         """The source offset that the route began at, of which these passes tell; earlier ones were not asked
         for. At most once, what is lost of the beginning may never have been written down.
         """
-        first = min(each.source.first for each in passes)
+        firsts = [each.source.first for each in passes]
+        first = min([*firsts, *(each.first for each in self.lost.get(source, ()))])
         if self.route.delivery is Delivery.AT_MOST_ONCE and self.route.start is Start.EARLIEST:
             return min(first, self.windows[source].first)
         return first
@@ -186,6 +189,7 @@ async def view_route(
     windows = await offsets_of_window(source, partitions, window)
     topics_there = {to.topic for to in existing}
     here, kept = await _settings(source, wanted), await _settings(destination, topics_there)
+    noted = await read_kept(destination, SKIPPED_TOPIC)
     is_exact = route.delivery is Delivery.EXACTLY_ONCE
     returned = (
         await read_returned(source, destination, lanes, has_markers=is_exact) if route.provenance else {}
@@ -206,7 +210,8 @@ async def view_route(
         to_reached=to_reached,
         passes=passes,
         indexes=indexes,
-        notes=noted_ranges(await read_kept(destination, SKIPPED_TOPIC), route.name),
+        notes=noted_ranges(noted, route.name),
+        lost=lost_ranges(noted, route.name),
         returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         repeaters=Repeaters(

@@ -38,6 +38,7 @@ from mirrormaker.flow.facts import (
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.holdings import Holdings
 from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.losses import Loss, LossNotes
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, SourceMembership
 from mirrormaker.flow.memberships import make_membership
@@ -50,7 +51,7 @@ from mirrormaker.flow.standing import Standing
 from mirrormaker.flow.timing.route_timing import AtWork
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
-from mirrormaker.topology.model import Delivery, Isolation, RouteSpec
+from mirrormaker.topology.model import Delivery, Isolation, Membership, RouteSpec
 
 
 class RouteCopier:
@@ -85,6 +86,7 @@ class RouteCopier:
         self.takes_part = False
         """`run` has something in its hands, or had: `close` ends it well. Before, it may be cancelled."""
         self._log = logger("copier").bind(route=route.name)
+        self._losses = LossNotes(route.name, destination, clock)
         self.arbiter = Arbiter(
             route,
             parts.halts,
@@ -178,7 +180,13 @@ class RouteCopier:
             async with asyncio.TaskGroup() as tasks:
                 engine = self._engine = self._make_engine(machine, mode, tasks)
                 holdings = Holdings(
-                    self.route, self._source, engine, self._parts, self._clock, self._take_fact
+                    self.route,
+                    self._source,
+                    engine,
+                    self._parts,
+                    self._clock,
+                    self._take_fact,
+                    self._losses,
                 )
                 member = self._member = await self._make_member(holdings)
                 holdings.begin(member, self._topics)
@@ -348,6 +356,14 @@ class RouteCopier:
         self._engine.acknowledged.set()
         self._engine.mode.acknowledged()
 
+    def _is_noted(self, fact: RecordsMaybeLost) -> bool:
+        """What an owner before may have lost is noted before the partition is begun."""
+        return fact.destination is None and self.route.membership is not Membership.ZOOKEEPER
+
+    def _start_noting(self, loss: Loss) -> None:
+        assert self._engine is not None
+        self._engine.tasks.create_task(self._losses.keep(loss), name=f"note a loss of {loss.source}")
+
     def _pump(self) -> None:
         if self._engine is not None:
             self._engine.writer.pump()
@@ -369,6 +385,8 @@ class RouteCopier:
             books.restart(fact.source, fact.resumed_at)
         if isinstance(fact, RecordsMaybeLost) and fact.destination is not None and books is not None:
             books.lose(fact.source, fact.destination, fact.first, fact.next)
+        if isinstance(fact, RecordsMaybeLost) and not self._is_noted(fact):
+            self._start_noting(Loss(fact.source, fact.first, fact.next))
         if (name := EVENT_NAMES.get(type(fact))) is not None:
             self.note(name, **details_of(fact))
 

@@ -24,7 +24,8 @@ from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
-from mirrormaker.flow.lane_note import arrears_in, noted_place
+from mirrormaker.flow.lane_note import Arrears, arrears_in, noted_place
+from mirrormaker.flow.losses import Loss, LossNotes
 from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
@@ -62,6 +63,7 @@ class Holdings:
         parts: RouteParts,
         clock: Clock,
         on_fact: Callable[[Fact], None],
+        losses: LossNotes,
     ) -> None:
         self.route = route
         self._source = source
@@ -70,6 +72,7 @@ class Holdings:
         self._note = parts.events.note
         self._clock = clock
         self._on_fact = on_fact
+        self._losses = losses
         self._topics: frozenset[str] = frozenset()
         self._share: frozenset[TopicPartition] | None = None
         self._successors = Successors(source, parts.halts, engine.arbiter)
@@ -154,7 +157,16 @@ class Holdings:
         wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
         points = await self._positions.go_on(await self._engine.mode.take_over(wanted))
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
-        return {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
+        points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
+        lacked = {source: self._arrears_of(source, point) for source, point in points.items()}
+        await self._losses.write(
+            Loss(source, each.first, each.next) for source, each in lacked.items() if each is not None
+        )
+        return points
+
+    def _arrears_of(self, source: TopicPartition, point: StartingPoint) -> Arrears | None:
+        """What the owner before may have lost."""
+        return arrears_in(min(point.lanes), self._note_for(source, point))
 
     def _on_lanes(self, point: StartingPoint, destinations: Sequence[TopicPartition]) -> StartingPoint:
         """The point, with what was stored along with it of where each lane goes on."""
@@ -191,8 +203,8 @@ class Holdings:
         if self._books is not None:
             self._books.begin(assignments)
         for source in mine:
-            lacked = arrears_in(min(points[source].lanes), self._note_for(source, points[source]))
-            tell_arrears(engine.machine, self._on_fact, source, lacked)
+            tell_arrears(engine.machine, self._on_fact, source, self._arrears_of(source, points[source]))
+            self._arrived.pop(source, None)
         engine.mode.joined(mine)
         for source in mine & self._not_begun.keys():
             engine.arbiter.passed(source)
@@ -207,7 +219,7 @@ class Holdings:
         """What was stored of arrivals; more where this process has seen more of them and could not store it,
         as while the source was away.
         """
-        arrived, position = self._arrived.pop(source, None), min(point.lanes)
+        arrived, position = self._arrived.get(source), min(point.lanes)
         if (
             arrived is None
             or not point.note.isdigit()

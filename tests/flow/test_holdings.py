@@ -40,7 +40,8 @@ def holdings_of(engine: Any, member: Any) -> Holdings:
     halts = SimpleNamespace(standing=ignore)
     parts: Any = SimpleNamespace(books=None, halts=halts, events=SimpleNamespace(note=ignore))
     source: Any = SimpleNamespace(topics={})
-    holdings = Holdings(route(), source, engine, parts, ManualClock(), ignore)
+    losses: Any = SimpleNamespace()
+    holdings = Holdings(route(), source, engine, parts, ManualClock(), ignore, losses)
     holdings.begin(member, ["flights", "planes"])
     return holdings
 

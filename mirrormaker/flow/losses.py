@@ -1,0 +1,95 @@
+"""What at most once may have lost, noted at the destination beside what else a route leaves out (`skips`), so
+that audits explain it as long as the notes are there, whatever delivery the route has by then.
+
+    {"route", "topic", "partition", "offset", "delivery": "at_most_once"}   {"reason": "maybe_lost",
+        "problem", "at_ms", "resumed_at", "lost"}
+
+The key is one of its own: at the same offset something else may be noted. Some of what is named may be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import BrokerError, ConfigurationError, ProtocolError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.skips import TIMEOUT_MS
+from mirrormaker.flow.trouble import UNAUTHORIZED_CODES
+from mirrormaker.topology.model import Delivery, RouteName
+
+REASON = "maybe_lost"
+
+_log = logger("losses")
+
+
+class Loss(NamedTuple):
+    """Source offsets of which some may not have arrived, and are not sent again; the second exclusive."""
+
+    source: TopicPartition
+    first: int
+    next: int
+
+
+def describe_loss(route: RouteName, loss: Loss, at_ms: int) -> tuple[Document, Document]:
+    """Key and value of the note. Pure."""
+    key = {
+        "route": route,
+        "topic": loss.source.topic,
+        "partition": loss.source.partition,
+        "offset": loss.first,
+        "delivery": Delivery.AT_MOST_ONCE.value,
+    }
+    value = {
+        "reason": REASON,
+        "problem": f"of the offsets {loss.first} to {loss.next - 1} some may not have arrived",
+        "at_ms": at_ms,
+        "resumed_at": loss.next,
+        "lost": [loss.first, loss.next],
+    }
+    return key, value
+
+
+class LossNotes:
+    """Of one route."""
+
+    def __init__(self, route: RouteName, destination: Cluster, clock: Clock) -> None:
+        self._route = route
+        self._destination = destination
+        self._clock = clock
+
+    async def write(self, losses: Iterable[Loss]) -> None:
+        """Return when the notes are safe, or it is clear that they may not be written. Raises BrokerError."""
+        at_ms = self._clock.now_ms()
+        notes = [describe_loss(self._route, loss, at_ms) for loss in losses]
+        if not notes:
+            return
+        try:
+            async with KeptTopic(self._destination, SKIPPED_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
+                await topic.put(notes)
+        except ConfigurationError as error:
+            _log.warning("losses_not_noted", route=self._route, error=str(error))
+        except ProtocolError as error:
+            if error.code not in UNAUTHORIZED_CODES:
+                raise
+            _log.warning("losses_not_noted", route=self._route, error=str(error))
+
+    async def keep(self, loss: Loss) -> None:
+        """The same, however long it takes."""
+        destination, failures = self._destination, 0
+        while True:
+            try:
+                await self.write([loss])
+            except BrokerError as error:
+                failures += 1
+                _log.info("losses_not_noted", route=self._route, error=str(error))
+                await asyncio.sleep(destination.backoff.delay_ms(failures, destination.random) / 1000)
+            else:
+                return

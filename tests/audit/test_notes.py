@@ -1,0 +1,23 @@
+"""What notes at a destination say of a route's partitions."""
+
+from __future__ import annotations
+
+from broker.types import TopicPartition
+from mirrormaker.audit.notes import lost_ranges, noted_ranges
+from mirrormaker.audit.ranges import Range
+from mirrormaker.flow.losses import Loss, describe_loss
+from mirrormaker.topology.model import RouteName
+
+ROUTE, SOURCE = RouteName("a"), TopicPartition("flights", 1)
+
+
+def test_what_may_be_lost_is_told_apart_from_what_was_left_out() -> None:
+    key = {"route": ROUTE, "topic": "flights", "partition": 1, "offset": 5}
+    entries = [
+        (key, {"reason": "oversize"}),
+        describe_loss(ROUTE, Loss(SOURCE, 5, 9), 0),
+        describe_loss(ROUTE, Loss(SOURCE, 7, 12), 0),
+        describe_loss(RouteName("other"), Loss(SOURCE, 50, 60), 0),
+    ]
+    assert noted_ranges(entries, ROUTE) == {SOURCE: [Range(5, 6)]}
+    assert lost_ranges(entries, ROUTE) == {SOURCE: [Range(5, 12)]}
