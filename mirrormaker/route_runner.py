@@ -331,6 +331,7 @@ class RouteRunner:
                     books=ledger,
                     origins=origins,
                     coordination=coordination,
+                    find_beside=lambda: self.work.beside,
                 ),
             )
             ledger.note = copier.note

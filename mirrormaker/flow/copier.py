@@ -52,6 +52,7 @@ from mirrormaker.flow.timing.route_timing import AtWork
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.topology.model import Delivery, Isolation, Membership, RouteSpec
+from mirrormaker.topology.shared_positions import PositionOwners
 
 
 class RouteCopier:
@@ -167,6 +168,7 @@ class RouteCopier:
                 deliverer,
                 books=self._parts.books,
                 provenance=origins.provenance if origins is not None else None,
+                find_owners=lambda: PositionOwners(self.route, self._parts.find_beside()),
             ) as mode:
                 await self._run(mode)
         finally:

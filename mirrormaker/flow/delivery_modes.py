@@ -18,6 +18,7 @@ from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.withdrawal import Withdrawal
 from mirrormaker.topology.model import Delivery, Membership, RouteSpec
+from mirrormaker.topology.shared_positions import PositionOwners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +44,20 @@ async def open_delivery(
     *,
     books: Books | None,
     provenance: Provenance | None,
+    find_owners: Callable[[], PositionOwners],
 ) -> AsyncIterator[DeliveryMode]:
-    """By `route.delivery`. Raises BrokerError when the destination cannot be asked."""
+    """By `route.delivery`. `find_owners`: of positions, by the file of now. Raises BrokerError when the
+    destination cannot be asked.
+    """
     match route.delivery:
         case Delivery.AT_LEAST_ONCE:
-            yield AtLeastOnce(Withdrawal(route, source, destination))
+            yield AtLeastOnce(Withdrawal(route, source, destination, find_owners))
         case Delivery.AT_MOST_ONCE:
             yield AtMostOnce(
                 keeps_notes=route.membership is not Membership.ZOOKEEPER,
                 on_waiting=deliverer.on_waiting,
                 on_fact=deliverer.on_fact,
-                withdrawal=Withdrawal(route, source, destination),
+                withdrawal=Withdrawal(route, source, destination, find_owners),
             )
         case Delivery.EXACTLY_ONCE:
             async with open_exactly_once(
@@ -66,6 +70,7 @@ async def open_delivery(
                 on_fact=deliverer.on_fact,
                 books=books,
                 provenance=provenance,
+                find_owners=find_owners,
             ) as mode:
                 yield mode
         case _:

@@ -50,6 +50,7 @@ from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
 from mirrormaker.flow.trouble import FULL_CODES
 from mirrormaker.topology.model import RouteSpec, Start
+from mirrormaker.topology.shared_positions import PositionOwners
 
 LOST_WAIT_MS = 100
 LOST_WAIT_MAX_MS = 5_000
@@ -86,10 +87,12 @@ async def open_exactly_once(
     on_fact: Callable[[Fact], None],
     books: Books | None,
     provenance: Provenance | None,
+    find_owners: Callable[[], PositionOwners],
 ) -> AsyncIterator[ExactlyOnce]:
     """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
     partitions at once. `on_progress`: look at the machine again. `on_fact`: what keeps transactions from
     being committed. `books`: are written in the transactions. `provenance`: of a route that has it.
+    `find_owners`: whose positions are, by the file of now.
 
     Raises as `KeptTopic` does when it begins.
     """
@@ -107,6 +110,7 @@ async def open_exactly_once(
             on_fact=on_fact,
             books=books,
             provenance=provenance,
+            find_owners=find_owners,
         )
         try:
             yield ExactlyOnce(work)
@@ -129,6 +133,7 @@ class _Work:
     on_fact: Callable[[Fact], None]
     books: Books | None
     provenance: Provenance | None
+    find_owners: Callable[[], PositionOwners]
 
 
 class ExactlyOnce:
@@ -147,6 +152,7 @@ class ExactlyOnce:
             else (None if work.books is None else work.books.take),
         )
         self._source = work.source
+        self._find_owners = work.find_owners
         self._clock = work.clock
         self._kept = work.kept
         self._books = work.books
@@ -292,6 +298,9 @@ class ExactlyOnce:
     def _find(self, source: SourceId, assignment: Assignment) -> KnownStart | None:
         """What the topic of positions says. Raises ConfigurationError where no start is exact."""
         value = self._kept.get(source.key())
+        at = source.partition.topic, source.to
+        if value is not None and not self._find_owners().may_take(value.get("route"), *at):
+            return None  # the route that it is of copies the same topic there
         if value is None:
             is_anew = has_predecessor((key for key, _ in self._kept.entries()), source)
             return Start.EARLIEST if is_anew else None

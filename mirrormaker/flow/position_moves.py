@@ -29,6 +29,7 @@ from mirrormaker.flow.positions import (
 )
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.shared_positions import PositionOwners
 
 
 async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapping[SourceId, int]) -> None:
@@ -48,10 +49,10 @@ async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapp
 
 
 async def find_positions(
-    destination: Cluster, route: RouteSpec, sources: Mapping[SourceId, Sequence[TopicPartition]]
+    destination: Cluster, owners: PositionOwners, sources: Mapping[SourceId, Sequence[TopicPartition]]
 ) -> dict[TopicPartition, Place]:
-    """What the destination says of these for this route, each with where it leads. A transaction that was
-    left open is waited for. Raises BrokerError.
+    """What the destination says of these for the route of `owners`, each with where it leads. A transaction
+    that was left open is waited for. Raises BrokerError.
     """
     if not await _is_there(destination):
         return {}
@@ -60,24 +61,32 @@ async def find_positions(
         await kept.read_to_end()
         for source, destinations in sources.items():
             value = kept.get(source.key())
-            if value is not None and value.get("route") == route.name:
+            if value is not None and _is_ours(source.key(), value, owners):
                 found[source.partition] = place_in(value, destinations)
     return found
 
 
 async def withdraw_positions(
-    destination: Cluster, route: RouteSpec, sources: Collection[SourceId]
+    destination: Cluster,
+    route: RouteSpec,
+    sources: Collection[SourceId],
+    owners: PositionOwners | None = None,
 ) -> list[TopicPartition]:
     """Have the destination say nothing of these any more for this route, so that the positions of its group
     count; those of which it did say something. Raises BrokerError.
     """
+    owners = owners or PositionOwners(route)
     if not await _is_there(destination):
         return []
     async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
         await kept.read_to_end()
-        stored = [key for key in _stored(kept, sources) if (kept.get(key) or {}).get("route") == route.name]
+        stored = [key for key in _stored(kept, sources) if _is_ours(key, kept.get(key) or {}, owners)]
     await _delete(destination, route, stored)
     return sorted({TopicPartition(key["topic"], key["partition"]) for key in stored})
+
+
+def _is_ours(key: Document, value: Document, owners: PositionOwners) -> bool:
+    return owners.may_withdraw(value.get("route"), key["topic"], key["to"])
 
 
 async def withdraw_readable(destination: Cluster, route: RouteSpec, sources: Collection[SourceId]) -> None:

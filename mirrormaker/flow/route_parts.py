@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.coordination.protocol import Coordination
@@ -11,6 +12,7 @@ from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.timing.route_timing import RouteTiming
+from mirrormaker.topology.model import RouteSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +32,5 @@ class RouteParts:
     """For a route with provenance."""
     coordination: Coordination | None = None
     """A session with the source's ZooKeeper, when that is where the group meets."""
+    find_beside: Callable[[], Sequence[RouteSpec]] = tuple
+    """Other routes that may bring the same topics to the same topics, by the file of now."""

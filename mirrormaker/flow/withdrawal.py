@@ -19,6 +19,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.position_moves import find_positions, withdraw_positions
 from mirrormaker.flow.positions import Place, SourceId
 from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.shared_positions import PositionOwners
 
 RETRY_MS = 30_000
 
@@ -28,8 +29,15 @@ _log = logger("withdrawal")
 class Withdrawal:
     """See the module; of one copier."""
 
-    def __init__(self, route: RouteSpec, source: Cluster, destination: Cluster) -> None:
+    def __init__(
+        self,
+        route: RouteSpec,
+        source: Cluster,
+        destination: Cluster,
+        find_owners: Callable[[], PositionOwners],
+    ) -> None:
         self._route = route
+        self._find_owners = find_owners
         self._source = source
         self._destination = destination
         self._left: set[SourceId] = set()
@@ -61,7 +69,7 @@ class Withdrawal:
             for each in partitions
         }
         try:
-            return await find_positions(self._destination, self._route, wanted)
+            return await find_positions(self._destination, self._find_owners(), wanted)
         except ProtocolError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -85,7 +93,9 @@ class Withdrawal:
         while self._left:
             sources = frozenset(self._left)
             try:
-                withdrawn = await withdraw_positions(self._destination, self._route, sources)
+                withdrawn = await withdraw_positions(
+                    self._destination, self._route, sources, self._find_owners()
+                )
             except BrokerError as error:
                 _log.warning("positions_not_withdrawn", partitions=len(sources), error=str(error))
                 await asyncio.sleep(RETRY_MS / 1000)

@@ -25,7 +25,7 @@ from mirrormaker.topology.model import (
     Topology,
 )
 from mirrormaker.topology.naming import compile_naming
-from mirrormaker.topology.shared_positions import earlier_sharers
+from mirrormaker.topology.shared_positions import earlier_sharers, routes_beside
 from mirrormaker.topology.ways import Way, settings_ways, ways_back, ways_of
 
 
@@ -51,6 +51,8 @@ class RouteWork:
     """Those that settings of its topics could come round by; none for a route that is no part of a mesh."""
     earlier: tuple[RouteSpec, ...] = ()
     """Those of which it leaves topics alone that both take: they have one position."""
+    beside: tuple[RouteSpec, ...] = ()
+    """Those that may bring a topic where it brings that too: each goes on by its own position."""
     failover: FailoverGroup | None = None
     """The routes that it switches its direction with."""
     back: tuple[Way, ...] = ()
@@ -100,6 +102,7 @@ def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
     """The routes that a process with this file should run, or, in a failover group, may have to."""
     clusters, mesh, groups = topology.clusters, _mesh_of(topology), failover_groups(topology)
     ways, earlier = settings_ways(topology.routes), earlier_sharers(topology.routes)
+    beside = routes_beside(topology.routes)
     return {
         route.name: RouteWork(
             route=route,
@@ -108,6 +111,7 @@ def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
             mesh=mesh if ways_of([route]) else Mesh(),
             settings_ways=ways.get(route.name, ()),
             earlier=earlier.get(route.name, ()),
+            beside=beside.get(route.name, ()),
             failover=None if route.failover_group is None else groups[route.failover_group],
             back=() if route.sync.groups is None else ways_back(route, topology.routes),
         )

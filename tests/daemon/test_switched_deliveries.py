@@ -15,7 +15,7 @@ from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import (
     COPY,
     PARTITIONS,
@@ -185,3 +185,44 @@ def test_what_at_most_once_lost_and_nothing_else_is_lost_and_told_under_another_
         (route,) = json.loads(done.stdout)["routes"]
         assert done.returncode == 0, done.stdout
         assert sum(each["outcomes"].get("lost", 0) for each in route["partitions"]) == lost
+
+
+@pytest.mark.timeout(180)
+def test_two_routes_that_swap_deliveries_go_on_where_each_was(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    """Both bring one topic to one topic, of which the destination keeps one position."""
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create(source, TOPIC, 1)
+    produce(source, TOPIC, range(10), 1)
+    running = mirror(source, destination)
+    text = yaml.safe_load(running.file.read_text())
+    (route,) = text["routes"]
+    route["topics"] = {"include": [TOPIC], "merge": True}
+    deliveries = {"one": "at_least_once", "other": "exactly_once"}
+    text["routes"] = [{**route, "name": name, "delivery": each} for name, each in deliveries.items()]
+    running.file.write_text(yaml.safe_dump(text))
+    running.start()
+    wait_until(lambda: numbers_at(destination, partitions=1).total() == 20, "both have copied")
+    done = mirrormaker("pause", str(running.file), "other")
+    assert done.returncode == 0, done.stderr
+    running.until(lambda: states(running)["other"] == "paused", "it is paused")
+    produce(source, TOPIC, range(10, 15), 1)
+    wait_until(lambda: numbers_at(destination, partitions=1).total() == 25, "one is further")
+    for each in text["routes"]:
+        each["delivery"] = {"at_least_once": "exactly_once"}.get(each["delivery"], "at_least_once")
+    running.file.write_text(yaml.safe_dump(text))
+    assert running.stop() == 0
+    running.start()
+    produce(source, TOPIC, range(15, 20), 1)
+    wait_until(lambda: numbers_at(destination, partitions=1)[19] == 1, "one has gone on")
+    done = mirrormaker("resume", str(running.file), "other")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: numbers_at(destination, partitions=1)[19] == 2, "the other too")
+    assert numbers_at(destination, partitions=1) == Counter(dict.fromkeys(range(20), 2))
+    assert running.stop() == 0
+
+
+def states(running: MirrorProcess) -> dict[str, str]:
+    told = json.loads((running.file.parent / "data-1/daemon/state.json").read_text())["routes"]
+    return {name: route["state"] for name, route in told.items()}

@@ -14,7 +14,9 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.positions import Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.topology.shared_positions import PositionOwners
 from tests.client.running import run
+from tests.plan.worlds import route as a_route
 
 SOURCE, COPY = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
 
@@ -61,6 +63,7 @@ def test_a_position_that_another_name_is_written_by_is_gone_on_from_and_written_
         on_fact=None,
         books=None,
         provenance=None,
+        find_owners=lambda: PositionOwners(a_route()),
     )
     lane = SimpleNamespace(acknowledged=7)
     machine: Any = SimpleNamespace(partitions={SOURCE: SimpleNamespace(source=SOURCE, lanes=(lane,))})
