@@ -223,6 +223,38 @@ def test_two_routes_that_swap_deliveries_go_on_where_each_was(
     assert running.stop() == 0
 
 
+@pytest.mark.timeout(120)
+def test_a_topic_that_moves_to_an_at_most_once_route_goes_on_where_it_was_exactly_once(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    for topic in (TOPIC, "planes", "gates"):
+        create(source, topic, 1)
+    produce(source, TOPIC, range(10), 1)
+    running = mirror(source, destination)
+    text = yaml.safe_load(running.file.read_text())
+    (route,) = text["routes"]
+
+    def write_file(exact: list[str], other: list[str]) -> None:
+        taken = {"exact": ("exactly_once", exact), "other": ("at_most_once", other)}
+        text["routes"] = [
+            {**route, "name": name, "delivery": each, "topics": {"include": topics, "existing": "append"}}
+            for name, (each, topics) in taken.items()
+        ]
+        running.file.write_text(yaml.safe_dump(text))
+
+    write_file([TOPIC, "planes"], ["gates"])
+    running.start()
+    wait_until(lambda: numbers_at(destination, partitions=1).total() == 10, "it is copied")
+    assert running.stop() == 0
+    write_file(["planes"], ["gates", TOPIC])
+    running.start()
+    produce(source, TOPIC, range(10, 15), 1)
+    wait_until(lambda: numbers_at(destination, partitions=1)[14] > 0, "the other goes on")
+    assert numbers_at(destination, partitions=1) == Counter(range(15))
+    assert running.stop() == 0
+
+
 def states(running: MirrorProcess) -> dict[str, str]:
     told = json.loads((running.file.parent / "data-1/daemon/state.json").read_text())["routes"]
     return {name: route["state"] for name, route in told.items()}
