@@ -18,7 +18,7 @@ from broker.errors import ConfigurationError
 from mirrormaker.pipelines.hold import HeldElsewhereError, end_at_once, held
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunRecord, RunState, encode_record
-from mirrormaker.pipelines.windows import Span, parse_moment
+from mirrormaker.pipelines.windows import END_MS, Span, parse_moment
 from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.loader import lines_of, load_topology
 from mirrormaker.topology.model import PipelineSpec, ScheduleSpec, Topology
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from mirrormaker.pipelines.runner import Runner, RunRequest
 
 AddVerb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-_FIRST_MS, _FAR_MS = -62_135_596_800_000, 253_402_214_400_000
-"""The first day of the year 1, and the last one of the year 9999: no window is earlier, and those of that
-last day are not written anew, as no `datetime` says when it ends.
-"""
+_FIRST_MS = -62_135_596_800_000
+"""The first day of the year 1: no window is earlier."""
 
 
 def add_pipeline_verbs(verbs: Any, add_verb: AddVerb) -> None:
@@ -171,10 +169,10 @@ def _run(options: argparse.Namespace) -> int:
 def _reload(options: argparse.Namespace) -> int:
     from mirrormaker.pipelines.runner import RunRequest
 
-    end_ms = _FAR_MS if options.end_ms is None else options.end_ms
+    end_ms = END_MS if options.end_ms is None else options.end_ms
     if end_ms <= options.start_ms:
         raise ConfigurationError(["--to: is not after --from"])
-    span = Span(start_ms=max(options.start_ms, _FIRST_MS), end_ms=min(end_ms, _FAR_MS))
+    span = Span(start_ms=max(options.start_ms, _FIRST_MS), end_ms=min(end_ms, END_MS))
     if span.end_ms <= span.start_ms:
         raise ConfigurationError(["--from, --to: there are no windows of that time"])
     return _carry_out(options, RunRequest(reload=span))

@@ -253,8 +253,9 @@ def _within(frame: DataFrame, span: Span, columns: tuple[str, ...]) -> DataFrame
 
 
 def _inside(moment: Column, span: Span) -> Column:
-    start, end = (f.timestamp_millis(f.lit(each)) for each in (span.start_ms, span.end_ms))
-    return (moment >= start) & (moment < end)
+    """Up to the last microsecond, which Python knows also of the last span that there is."""
+    start, last = (f.timestamp_micros(f.lit(each)) for each in (span.start_ms * 1000, span.end_ms * 1000 - 1))
+    return (moment >= start) & (moment <= last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+END_MS = 253_402_300_800_000
+"""The end of the year 9999, and of its last window: no `datetime` says it."""
 DATE, HOUR = "date", "hour"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What a subfolder is named by where the column is null."""
@@ -86,7 +88,11 @@ def widen(asked: Span, *, has_hours: bool) -> Span:
 
 
 def day_and_hour(moment_ms: int) -> tuple[str, int]:
-    """The day (such as 2013-01-31) and the hour, both of UTC, that a moment is in."""
+    """The day (such as 2013-01-31) and the hour, both of UTC, that a moment is in; of `END_MS` the last day,
+    and 24.
+    """
+    if moment_ms == END_MS:
+        return day_and_hour(END_MS - 1)[0], 24
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
     return moment.date().isoformat(), moment.hour
 
@@ -120,4 +126,6 @@ def _span(start: datetime, length: timedelta) -> Span:
 
 
 def _moment(moment_ms: int) -> str:
+    if moment_ms == END_MS:
+        return f"{day_and_hour(END_MS - 1)[0]}T24:00:00Z"
     return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

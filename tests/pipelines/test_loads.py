@@ -15,6 +15,7 @@ from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_record import RunKind, RunState
 from mirrormaker.pipelines.runner import RunFailedError, RunRequest
 from mirrormaker.pipelines.table import Table
+from mirrormaker.pipelines.windows import END_MS, Span
 from mirrormaker.topology.model import PipelineName
 from tests.conftest import until
 from tests.node.file_systems import mounted_tmpfs
@@ -151,6 +152,21 @@ def test_a_reload_comes_after_a_load_that_was_cut_off_with_its_rows_in_the_table
     place.run()
     assert place.reload(1, 2).rows_written == {"0-parquet": 15}
     assert place.ids() == list(range(25))
+
+
+@pytest.mark.parametrize("keys", ["", "    time: to_timestamp('9999-12-31T23:30:00')\n"])
+def test_the_last_windows_that_there_are_are_written_anew(place: Place, keys: str) -> None:
+    last_ms = END_MS - HOUR_MS // 2
+    place.keys = f"{place.keys}{keys}"
+    place.produce((last_ms if not keys else START_MS, order(number, 0)[1]) for number in range(4))
+    place.run()
+    before = place.files()
+    record = place.run(reload=Span(start_ms=last_ms, end_ms=last_ms + 1))
+    assert record.rows_written == {"0-parquet": 4}
+    (window,) = record.windows
+    assert window.endswith("/date=9999-12-31/hour=23")
+    assert place.ids() == list(range(4))
+    assert not before & place.files()
 
 
 def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place: Place) -> None:

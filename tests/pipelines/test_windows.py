@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines import command_lines
 from mirrormaker.pipelines.runner import RunRequest
+from mirrormaker.pipelines.sinks.sink import span_condition
 from mirrormaker.pipelines.windows import (
     DAY_MS,
+    END_MS,
     HOUR_MS,
     Span,
     columns_of,
+    day_of,
     hour_name,
     hour_of,
     parse_moment,
@@ -70,9 +73,10 @@ def test_what_is_no_time_is_told(text: str) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "hours"),
     [
-        ("2026-01-01", "9999-12-31T23:59:59Z", ("2026-01-01T00", "9999-12-31T00")),
+        ("2026-01-01", "9999-12-31T23:59:59Z", ("2026-01-01T00", "9999-12-31T24")),
         ("0001-01-01T00:00:00+05:00", "2026-01-01", ("0001-01-01T00", "2026-01-01T00")),
-        ("9999-12-31T12:00", "9999-12-31T13:00", None),
+        ("9999-12-31T12:00", "9999-12-31T13:00", ("9999-12-31T00", "9999-12-31T24")),
+        ("9999-12-31T23:30-08:00", "9999-12-31T23:50-08:00", None),
     ],
 )
 def test_a_reload_is_of_the_years_that_windows_are_of(
@@ -89,3 +93,16 @@ def test_a_reload_is_of_the_years_that_windows_are_of(
     assert asked[0].reload is not None
     span = widen(asked[0].reload, has_hours=False)
     assert (hour_name(span.start_ms), hour_name(span.end_ms)) == hours
+
+
+def test_the_last_day_has_an_end_that_can_be_said() -> None:
+    day = day_of(END_MS - 1)
+    assert str(day) == "9999-12-31T00:00:00Z to 9999-12-31T24:00:00Z"
+    assert windows_within(["date=9999-12-31", "date=9999-12-31/hour=23"], day) == [
+        "date=9999-12-31",
+        "date=9999-12-31/hour=23",
+    ]
+    assert span_condition(day, ("date",), str) == "date >= '9999-12-31' AND date <= '9999-12-31'"
+    assert span_condition(hour_of(END_MS - 1), ("date", "hour"), str).endswith(
+        "(date < '9999-12-31' OR (date = '9999-12-31' AND hour < 24))"
+    )

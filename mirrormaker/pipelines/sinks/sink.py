@@ -129,6 +129,7 @@ def span_condition(span: Span, columns: tuple[str, ...], quote: Callable[[str], 
     day, hour = quote(DATE), quote(HOUR)
     (first_day, first_hour), (end_day, end_hour) = day_and_hour(span.start_ms), day_and_hour(span.end_ms)
     if HOUR not in columns:
-        return f"{day} >= '{first_day}' AND {day} < '{end_day}'"
+        last_day, _ = day_and_hour(span.end_ms - 1)
+        return f"{day} >= '{first_day}' AND {day} <= '{last_day}'"
     begun = f"({day} > '{first_day}' OR ({day} = '{first_day}' AND {hour} >= {first_hour}))"
     return f"{begun} AND ({day} < '{end_day}' OR ({day} = '{end_day}' AND {hour} < {end_hour}))"
