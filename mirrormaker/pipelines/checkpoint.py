@@ -99,7 +99,7 @@ class Checkpoint:
         """Why it cannot be written, None when it can."""
         try:
             self.files.make_folder("")
-            self.files.write_text(_PROBE, "")
+            self.files.write_text(_PROBE, "x")  # which takes room
             self.files.delete(_PROBE)
         except FileError as error:
             return str(error)

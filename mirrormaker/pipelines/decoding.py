@@ -73,7 +73,8 @@ def _kept_schema(text: str) -> StructType:
     try:
         return StructType.fromJson(json.loads(text))
     except (ValueError, TypeError, KeyError) as error:
-        raise PySparkException(f"the schema that was kept is damaged: {error}") from error
+        hint = "say one, or delete the file 'schema' in the pipeline's folder to have it inferred anew"
+        raise PySparkException(f"the schema that was kept is damaged: {hint}") from error
 
 
 def decode(records: DataFrame, pipeline: PipelineSpec, schema: StructType | None) -> DataFrame:

@@ -328,7 +328,7 @@ def probe(spark: SparkSession, root: str) -> str | None:
     try:
         files = TableFiles(spark, root)
         files.make_folder(_NOTES)
-        files.write_text(f"{_NOTES}/probe", "")
+        files.write_text(f"{_NOTES}/probe", "x")  # which takes room
         files.delete(f"{_NOTES}/probe")
     except FileError as error:
         return str(error)

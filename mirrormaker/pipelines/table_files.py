@@ -61,7 +61,7 @@ class TableFiles:
     def make_folder(self, path: str) -> None:
         """Have the folder, and those around it. Raises FileError."""
         if self._local is not None:
-            with _translated():
+            with _translated(self.url(path)):
                 make_folder(Path(self._local, path))
         elif not self._ask(lambda: self._fs.mkdirs(self._at(path))):
             raise FileError(f"{self.url(path)}: cannot be made")
@@ -130,7 +130,7 @@ class TableFiles:
 
     def _read(self, path: str) -> str:
         if self._local is not None:  # past sums of Hadoop's, which may be of what the power cut off
-            with _translated():
+            with _translated(self.url(path)):
                 return Path(self._local, path).read_text(encoding="utf-8", errors="replace")
         stream = self._ask(lambda: self._fs.open(self._at(path)))
         try:
@@ -141,7 +141,8 @@ class TableFiles:
     def write_text(self, path: str, text: str) -> None:
         """Have the file hold this: a crash leaves what it held before, or all of this. Raises FileError."""
         if self._local is not None:
-            _write_here(Path(self._local, path), text)
+            with _translated(self.url(path)):
+                _write_here(Path(self._local, path), text)
         else:
             self._write_by_hadoop(path, text)
 
@@ -170,13 +171,13 @@ class TableFiles:
         """
         if self._local is not None:
             for path in paths:
-                with _translated(), contextlib.suppress(FileNotFoundError):
+                with _translated(self.url(path)), contextlib.suppress(FileNotFoundError):
                     sync(Path(self._local, path))
 
     def sync_all(self, path: str) -> None:
         """Have a folder on the disk where that is local, with all that is in it. Raises FileError."""
         if self._local is not None:
-            with _translated():
+            with _translated(self.url(path)):
                 sync_all(Path(self._local, path))
 
     def _write(self, path: str, text: str) -> None:
@@ -203,19 +204,18 @@ def _is_hidden(part: str) -> bool:
 
 
 def _write_here(file: Path, text: str) -> None:
-    with _translated():
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of what it held before
-        write_whole(file, text)
-        file.with_name(f"{file.name}{_NEXT}").unlink(missing_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of what it held before
+    write_whole(file, text)
+    file.with_name(f"{file.name}{_NEXT}").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated(where: str) -> Iterator[None]:
     """Raises FileError for what the machine refused."""
     try:
         yield
     except OSError as error:
-        raise FileError(f"{error.filename}: {error.strerror or error}") from error
+        raise FileError(f"{where}: {error.strerror or error}") from error
 
 
 def _local_names(root: str, path: str) -> Iterator[str]:
