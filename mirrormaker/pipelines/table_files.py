@@ -139,7 +139,9 @@ class TableFiles:
             self._ask(stream.close)
 
     def write_text(self, path: str, text: str) -> None:
-        """Have the file hold this: a crash leaves what it held before, or all of this. Raises FileError."""
+        """Have the file hold this: a crash leaves what it held before, or all of this. Folders around it are
+        made. Raises FileError.
+        """
         if self._local is not None:
             with _translated(self.url(path)):
                 _write_here(Path(self._local, path), text)
@@ -204,6 +206,7 @@ def _is_hidden(part: str) -> bool:
 
 
 def _write_here(file: Path, text: str) -> None:
+    make_folder(file.parent)
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of what it held before
     write_whole(file, text)
     file.with_name(f"{file.name}{_NEXT}").unlink(missing_ok=True)
