@@ -38,7 +38,7 @@ class Copying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of a core that were used. All but the mirror are on one core."""
+    """Shares of a core that were used. Both nodes are on one core, mirror and load on the other."""
 
     source: float
     destination: float
@@ -49,7 +49,7 @@ class Busy:
     @property
     def nodes_core(self) -> float:
         """Of the core of both nodes: near 1 they could do no more."""
-        return self.source + self.destination + self.load
+        return self.source + self.destination
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

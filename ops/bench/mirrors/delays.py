@@ -3,18 +3,20 @@
 Batches that were built before are sent to the source (`steady_load`); the destination's topic stamps what is
 appended with the time (`LogAppendTime`), which is read once all has come. So the time of a batch runs from
 the moment at which it is sent to the source until the destination has it for readers, in whole milliseconds,
-and nobody reads beside the mirror meanwhile: nodes, load and a reader would share one core, and a reader of
-everything takes as much of it as the nodes. How busy that core was is part of the figure: near 100 % a delay
-says that the nodes could do no more.
+and nobody reads beside the mirror meanwhile: a reader of everything takes as much of a core as the nodes. The
+load is on the mirror's core: the nodes have theirs to themselves, as when the source was filled beforehand.
+How busy that core was is part of the figure: near 100 % a delay says that the nodes could do no more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +31,7 @@ from broker.types import HostPort, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
 from ops.bench.comparison.processor_time import cpu_seconds
 from ops.bench.mirrors.cases import Busy, Delay
-from ops.bench.mirrors.contenders import Ends
+from ops.bench.mirrors.contenders import MIRROR_CORE, Ends
 from ops.bench.mirrors.filling import Batch, until_led
 from ops.bench.mirrors.steady_load import SentBatch, SteadyLoad
 
@@ -64,7 +66,7 @@ def measure_delay(
     """Send at this rate for a while that does not count and for `seconds` that do."""
     leader = asyncio.run(_prepare(passage))
     load = SteadyLoad(leader, passage.topic, passage.partitions, batches)
-    with load:
+    with load, _on_core(MIRROR_CORE):
         load.run(bytes_per_second, warm_up_seconds)
         usage, counted_from = _Usage(passage), len(load.sent)
         load.run(bytes_per_second, seconds)
@@ -79,6 +81,17 @@ def measure_delay(
         missing=len(load.sent) - counted_from - len(delays),
         busy=busy,
     )
+
+
+@contextmanager
+def _on_core(core: int) -> Iterator[None]:
+    """This process there, until the end of the `with`."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class _Usage:

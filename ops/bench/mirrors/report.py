@@ -64,8 +64,8 @@ def lines(outcomes: Iterable[CaseOutcome], loop: Figure, ours: str, theirs: str)
             "median ms",
             "p99 ms",
             "nodes' core busy",
-            "of that the load",
-            "mirror's core",
+            "mirror",
+            "load beside it",
         ],
         (row for each in done for row in _delay_rows(each)),
     )
@@ -130,8 +130,8 @@ def _delay_rows(each: CaseOutcome) -> Iterator[_Row]:
                 (_judged(f"{p99} (goal {P99_GOAL_MS})", delay.p99_ms < P99_GOAL_MS) if is_judged else p99)
                 + _lacking(delay),
                 f"{delay.busy.nodes_core:.0%}",
-                f"{delay.busy.load:.0%}",
                 f"{delay.busy.mirror:.0%}",
+                f"{delay.busy.load:.0%}",
             ]
 
 
