@@ -62,7 +62,8 @@ def sides(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
 
 
 def write(cluster: Brokers, topic: str, records: Sequence[Written], **config: Any) -> None:
-    writer = producer(cluster, **config)
+    """In one batch, if they fit in one."""
+    writer = producer(cluster, **{"linger.ms": 10_000, **config})
     for each in records:
         value = b"%d" % each.number if each.value is None else each.value
         key = b"key-%d" % (each.number % 5)
