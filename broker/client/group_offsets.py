@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from broker.client.backoff import Retries
 from broker.client.cluster import Cluster
 from broker.client.coordinator import CoordinatorLink
 from broker.errors import BrokerError, ErrorCode, ProtocolError
@@ -27,6 +28,10 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 
+COMMIT_BYTES_MAX = 512 << 10
+"""Of a request, as its batch will be at the coordinator: half of what that takes unless set otherwise."""
+_OFFSET_BYTES = 80
+"""Of a stored offset, besides the names and the text in it."""
 _FIRST_COMMIT_VERSION_WITH_MEMBERS = 1
 _FIRST_FETCH_VERSION_WITH_ALL_PARTITIONS = 2
 _FIRST_FETCH_VERSION_WITH_STABILITY = 7
@@ -64,9 +69,12 @@ class OffsetsRefusedError(ProtocolError):
     def __init__(self, refused: Mapping[TopicPartition, ProtocolError]) -> None:
         first = min(refused.values(), key=lambda error: not error.code.retriable)
         super().__init__(first.code, first.message)
-        self.refused: Mapping[TopicPartition, ErrorCode] = {
-            partition: error.code for partition, error in refused.items()
-        }
+        self.errors = refused
+
+    @property
+    def refused(self) -> Mapping[TopicPartition, ErrorCode]:
+        """Why each of them was refused."""
+        return {partition: error.code for partition, error in self.errors.items()}
 
 
 async def commit_offsets(
@@ -77,8 +85,8 @@ async def commit_offsets(
     membership: Membership = NO_MEMBERSHIP,
     timeout_ms: float = 30_000,
 ) -> None:
-    """Store the offsets, trying for `timeout_ms`; those of all partitions are sent together, each is stored
-    by itself.
+    """Store the offsets, trying for `timeout_ms`; each is stored by itself. Those of a request are one batch
+    for the coordinator, which takes no more than `max.message.bytes` of its topic: they are sent in several.
 
     Raises ProtocolError with the first code that no further attempt mends: ILLEGAL_GENERATION,
     UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID tell a member that it is no longer one.
@@ -87,6 +95,38 @@ async def commit_offsets(
         return
     link = CoordinatorLink(cluster, group_id)
     retries = cluster.retries(timeout_ms)
+    refused: dict[TopicPartition, ProtocolError] = {}
+    for part in _requests_of(group_id, offsets):
+        try:
+            await _commit_trying(link, group_id, part, membership, retries)
+        except OffsetsRefusedError as error:
+            refused |= error.errors
+    if refused:
+        raise OffsetsRefusedError(refused)
+
+
+def _requests_of(
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Iterator[Mapping[TopicPartition, OffsetAndMetadata]]:
+    part: dict[TopicPartition, OffsetAndMetadata] = {}
+    total = 0
+    for partition, position in offsets.items():
+        size = _OFFSET_BYTES + len(group_id) + len(partition.topic) + len(position.metadata.encode())
+        if part and total + size > COMMIT_BYTES_MAX:
+            yield part
+            part, total = {}, 0
+        part[partition] = position
+        total += size
+    yield part
+
+
+async def _commit_trying(
+    link: CoordinatorLink,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    membership: Membership,
+    retries: Retries,
+) -> None:
     while True:
         try:
             await _commit(link, group_id, offsets, membership)

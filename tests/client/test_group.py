@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.client import group_offsets
 from broker.client.assignors import Assignment, Assignor, CooperativeStickyAssignor, RangeAssignor
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
@@ -701,6 +702,34 @@ def test_of_offsets_that_are_refused_in_part_it_is_told_which() -> None:
                 with pytest.raises(OffsetsRefusedError, match=r"TOPIC_AUTHORIZATION_FAILED.* t-1") as refused:
                     await commit_offsets(cluster, "g", {ZERO: position, ONE: position})
                 assert refused.value.refused == {ONE: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+    run(main)
+
+
+def test_many_offsets_are_sent_in_several_requests_of_which_each_may_be_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_offsets, "COMMIT_BYTES_MAX", 500)
+
+    async def main() -> None:
+        async with CoordinatingPeer() as peer:
+
+            def refuse(request: OffsetCommitRequest) -> OffsetCommitResponse:
+                answer = peer._commit(request)
+                for partition in answer.topics[0].partitions:
+                    if partition.partition_index in (3, 9):
+                        partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                return answer
+
+            peer.on(OffsetCommitRequest, refuse)
+            async with Cluster(PeerCluster(peer).bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
+                position = OffsetAndMetadata(offset=3, metadata="x" * 40)
+                offsets = {TopicPartition("t", number): position for number in range(10)}
+                with pytest.raises(OffsetsRefusedError) as refused:
+                    await commit_offsets(cluster, "g", offsets)
+                assert [each.partition for each in refused.value.refused] == [3, 9]
+                sent = [len(request.topics[0].partitions) for request in peer.seen(OffsetCommitRequest)]
+                assert sent == [4, 4, 2]
 
     run(main)
 
