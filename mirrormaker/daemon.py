@@ -148,13 +148,13 @@ class Daemon:
         followers = [
             tasks.create_task(self.live.follow(), name="follow the file"),
             tasks.create_task(self._heed_reloads(), name="reload"),
+            tasks.create_task(claims.run(), name="claims"),  # it asks boards, which the host makes and ends
         ]
         helpers = [
             tasks.create_task(self._tell_state(), name="state"),
             tasks.create_task(self._declared.run(), name="declared topics"),
             tasks.create_task(self._heartbeats.run(), name="heartbeats"),
             tasks.create_task(limits.run(), name="limits"),
-            tasks.create_task(claims.run(), name="claims"),
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
