@@ -362,10 +362,6 @@ class RouteCopier:
         """What an owner before may have lost is noted before the partition is begun."""
         return fact.destination is None and self.route.membership is not Membership.ZOOKEEPER
 
-    def _start_noting(self, loss: Loss) -> None:
-        assert self._engine is not None
-        self._engine.tasks.create_task(self._losses.keep(loss), name=f"note a loss of {loss.source}")
-
     def _pump(self) -> None:
         if self._engine is not None:
             self._engine.writer.pump()
@@ -388,7 +384,8 @@ class RouteCopier:
         if isinstance(fact, RecordsMaybeLost) and fact.destination is not None and books is not None:
             books.lose(fact.source, fact.destination, fact.first, fact.next)
         if isinstance(fact, RecordsMaybeLost) and not self._is_noted(fact):
-            self._start_noting(Loss(fact.source, fact.first, fact.next))
+            assert self._engine is not None
+            self._losses.keep(Loss(fact.source, fact.first, fact.next), self._engine.tasks)
         if (name := EVENT_NAMES.get(type(fact))) is not None:
             self.note(name, **details_of(fact))
 

@@ -26,6 +26,7 @@ from mirrormaker.flow.trouble import UNAUTHORIZED_CODES
 from mirrormaker.topology.model import Delivery, RouteName
 
 REASON = "maybe_lost"
+NOTES_AT_A_TIME = 500
 
 _log = logger("losses")
 
@@ -64,6 +65,8 @@ class LossNotes:
         self._route = route
         self._destination = destination
         self._clock = clock
+        self._pending: list[Loss] = []
+        self._keeping: asyncio.Task[None] | None = None
 
     async def write(self, losses: Iterable[Loss]) -> None:
         """Return when the notes are safe, or it is clear that they may not be written. Raises BrokerError."""
@@ -81,15 +84,21 @@ class LossNotes:
                 raise
             _log.warning("losses_not_noted", route=self._route, error=str(error))
 
-    async def keep(self, loss: Loss) -> None:
-        """The same, however long it takes."""
+    def keep(self, loss: Loss, tasks: asyncio.TaskGroup) -> None:
+        """The same, however long it takes, by a task: one for all that are lost meanwhile."""
+        self._pending.append(loss)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = tasks.create_task(self._keep(), name=f"losses of {self._route}")
+
+    async def _keep(self) -> None:
         destination, failures = self._destination, 0
-        while True:
+        while losses := self._pending[:NOTES_AT_A_TIME]:
             try:
-                await self.write([loss])
+                await self.write(losses)
             except BrokerError as error:
                 failures += 1
                 _log.info("losses_not_noted", route=self._route, error=str(error))
                 await asyncio.sleep(destination.backoff.delay_ms(failures, destination.random) / 1000)
             else:
-                return
+                failures = 0
+                del self._pending[: len(losses)]

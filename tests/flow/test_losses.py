@@ -1,0 +1,50 @@
+"""What at most once may have lost is noted by one task, however much is lost at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import random
+from types import SimpleNamespace
+from typing import Any
+
+from broker.client.backoff import Backoff
+from broker.errors import ConnectionFailedError
+from broker.types import TopicPartition
+from mirrormaker.flow.losses import Loss, LossNotes
+from mirrormaker.topology.model import RouteName
+from tests.client.running import run, until
+from tests.storage.samples import ManualClock
+
+
+class Notes(LossNotes):
+    """Refused once, then written."""
+
+    def __init__(self) -> None:
+        destination: Any = SimpleNamespace(backoff=Backoff(initial_ms=1, max_ms=1), random=random)
+        super().__init__(RouteName("a"), destination, ManualClock())
+        self.written: list[list[Loss]] = []
+        self.failures = 1
+
+    async def write(self, losses: Iterable[Loss]) -> None:
+        await asyncio.sleep(0)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionFailedError("away")
+        self.written.append(list(losses))
+
+
+def test_what_is_lost_at_once_is_noted_together_once_that_can_be() -> None:
+    losses = [Loss(TopicPartition("flights", number), 5, 9) for number in range(1200)]
+
+    async def main() -> None:
+        notes = Notes()
+        async with asyncio.TaskGroup() as tasks:
+            for loss in losses:
+                notes.keep(loss, tasks)
+            await until(lambda: sum(map(len, notes.written)) == len(losses))
+            assert list(map(len, notes.written)) == [500, 500, 200]
+            notes.keep(losses[0], tasks)
+        assert notes.written[-1] == losses[:1]
+
+    run(main)
