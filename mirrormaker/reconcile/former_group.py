@@ -9,7 +9,7 @@ begin by its `start`. What is done twice, as by several processes, or after a cr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.client.offsets import EARLIEST, list_offsets
 from broker.errors import BrokerError, CoordinationError, ErrorCode, ProtocolError
+from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.facts import RecordsMaybeLost
 from mirrormaker.flow.lane_note import Arrears
@@ -34,6 +35,8 @@ LOOK_INTERVAL_MS = 200
 _PLACES = {Membership.COORDINATOR: "at the coordinator", Membership.ZOOKEEPER: "in the ZooKeeper"}
 
 Positions = Mapping[TopicPartition, Stored]
+
+_log = logger("former_group")
 
 
 class FormerGroupError(BrokerError):
@@ -84,7 +87,7 @@ async def former_positions(
     try:
         is_said = said is former.membership
         async with _group(former, spec, source, reads_only=True) as group:
-            stored = await _stored(group, former, source, may_do_without=bool(here) and not is_said)
+            stored = await _stored(group, former, source, _passed_over(bool(here), is_said=is_said))
         has = {
             TopicPartition(topic, number): offset
             for topic, offsets in here.items()
@@ -115,7 +118,8 @@ async def _bring(
     async with _group(former, spec, source, reads_only=True) as old, _group(route, spec, source) as new:
         has = {} if is_said else await _all_offsets(new, route, source)
         here = {partition: at.offset for partition, at in has.items()}
-        stored = await _stored(old, former, source, waits=True, may_do_without=bool(here))
+        passed_over = _passed_over(bool(here), is_said=is_said)
+        stored = await _stored(old, former, source, passed_over, waits=True)
         found = await _found(route, source, stored, here, is_said=is_said)
         if found:
             offsets = {partition: offset for partition, (offset, _) in found.items()}
@@ -151,12 +155,12 @@ async def _stored(
     group: GroupOffsetAdmin,
     former: RouteSpec,
     source: Cluster,
+    passed_over: Collection[ErrorCode],
     *,
-    may_do_without: bool,
     waits: bool = False,
 ) -> Positions:
-    """What the former group has; `waits`: once nobody is in it any more. Raises BrokerError, and where the
-    route `may_do_without` not for lack of the right: it has run without it.
+    """What the former group has; `waits`: once nobody is in it any more. Nothing where it answers with what
+    is `passed_over`. Raises BrokerError.
     """
     try:
         if waits:
@@ -165,11 +169,22 @@ async def _stored(
             await group.describe_groups([former.group])
         return await _all_offsets(group, former, source)
     except ProtocolError as error:
-        knows_none = error.code is ErrorCode.UNSUPPORTED_VERSION  # its nodes have no groups
-        is_shut_out = error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
-        if knows_none or (is_shut_out and may_do_without):
-            return {}
-        raise
+        if error.code not in passed_over:
+            raise
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            _log.info("former_group_passed_over", route=former.name, group=former.group, error=str(error))
+        return {}
+
+
+def _passed_over(is_here: bool, *, is_said: bool) -> frozenset[ErrorCode]:
+    """What of the former group is no reason to wait, but where it `is_said` to have the positions: that nodes
+    have no groups; lack of a right, which a route had that ran by it; and, of one that has positions where it
+    meets now, that nobody coordinates groups there.
+    """
+    if is_said:
+        return frozenset({ErrorCode.UNSUPPORTED_VERSION})
+    away = {ErrorCode.COORDINATOR_NOT_AVAILABLE} if is_here else ()
+    return frozenset({ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_AUTHORIZATION_FAILED, *away})
 
 
 async def _all_offsets(group: GroupOffsetAdmin, route: RouteSpec, source: Cluster) -> Positions:
