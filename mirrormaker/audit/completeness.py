@@ -240,6 +240,12 @@ async def _compare(
         found = {lane: view.lanes[lane].of_route(route.name) for lane in lanes}
         return {lane: pages for lane, pages in found.items() if pages}
 
+    unlisted = {
+        to for topic, to in feeds for each in partitions if each.topic == topic and not pages_of(each, to)
+    }
+    unstable = [at for at, end in ends.items() if not end.is_stable and at.topic in unlisted]
+    there = await offsets_of_window(destination, unstable, window)
+
     def missing(partition: TopicPartition, to: str) -> list[Range]:
         lanes = pages_of(partition, to).values()
         dealt_with = _since_they_began([_dealt_with(route, pages) for pages in lanes])
@@ -262,7 +268,7 @@ async def _compare(
             if lane.destination in ends
             for held in unstable_ranges(pages, ends[lane.destination])
         ]
-        if not lanes and not all(end.is_stable for at, end in ends.items() if at.topic == to):
+        if not lanes and any(at.topic == to and ends[at].stable < of_it.next for at, of_it in there.items()):
             found = [Range(0, positions.get(partition, 0))]  # it may be anywhere
         return joined(each.within(needed[partition]) for each in found)
 

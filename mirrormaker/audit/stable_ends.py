@@ -46,13 +46,15 @@ def unstable_ranges(pages: Iterable[Page], end: LogEnd) -> Iterator[Range]:
     bound = end.high
     for page in sorted(pages, key=attrgetter("order"), reverse=True):
         if bound > end.stable or (page.to_next or 0) > end.stable:
-            yield from _in_page(page, end.stable, bound)
+            yield from _in_page(page, end.stable, end.high, bound)
         bound = bound if page.to_first is None else min(bound, page.to_first)
 
 
-def _in_page(page: Page, stable: int, bound: int) -> Iterator[Range]:
+def _in_page(page: Page, stable: int, high: int, bound: int) -> Iterator[Range]:
     """What is in a page; a run that is nobody knows where is before the next one, or before `bound`."""
     for run in reversed(list(page.runs())):
+        if run.to >= high:
+            continue  # of a topic that was there before: pages are read before the end is asked for
         if run.to == NOWHERE_KNOWN:
             readable = run.length if bound <= stable else 0
         else:
