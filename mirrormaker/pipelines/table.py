@@ -296,7 +296,7 @@ class Table:
         staged = told["staged"]
         for window, names in told["written"].items():
             self._swap_window(f"{staged}/{window}", window, names)
-        self.files.sync(*sorted({f"{window}/..".lstrip("/") for window in told["written"]}))
+        self.files.sync(*sorted({f"{window}/.." for window in told["written"] if window}))
         for window in told["removed"]:
             for gone in [window] if window else self.files.list_files(""):
                 self.files.delete(gone)

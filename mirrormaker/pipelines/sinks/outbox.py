@@ -40,6 +40,8 @@ class _Batch:
     rows: int
     staged: str
     sent: bool
+    refused: bool = False
+    """Whether the topic has not taken some of it."""
 
 
 class Outbox:
@@ -53,11 +55,24 @@ class Outbox:
 
     def tidy(self) -> None:
         """Remove what a crash left aside."""
-        names = [name for name in self._files.list_names(self._folder) if not name.startswith(".")]
-        notes = [name for name in names if name.endswith(_NOTE)]
-        noted = {batch.staged for note in notes if (batch := self._read(note)) is not None}
-        for name in set(names) - set(notes) - noted:
-            self._files.delete(f"{self._folder}/{name}")
+        names = self._names()
+        noted = {batch.staged for batch in self._noted().values()}
+        for name in names - noted:
+            if not name.endswith(_NOTE):
+                self._files.delete(f"{self._folder}/{name}")
+
+    def settle(self, options: Mapping[str, str]) -> None:
+        """Keep no longer what runs before this one could not send as it was refused, if none of it was sent:
+        steps that are put right make other rows of it. Only tasks of such runs, which are over, could have
+        sent any after all. Raises BrokerError.
+        """
+        for number, batch in self._noted().items():
+            staged = f"{self._folder}/{batch.staged}"
+            if batch.refused and can_be_given_up(
+                options, self._job, number, len(self._files.list_files(staged))
+            ):
+                self._files.delete(f"{self._folder}/{number}{_NOTE}")
+                self._files.delete(staged)
 
     def holds(self, number: int) -> bool:
         """Whether the rows of this batch were kept: else none of it was sent."""
@@ -66,8 +81,8 @@ class Outbox:
     def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
         """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
         They are not asked for where an attempt before has kept them. Raises RowError for rows that the topic
-        cannot take, and PySparkException where that is found by sending them; none of the batch is kept then,
-        unless some of it was sent. BrokerError.
+        cannot take, none of which are kept, and PySparkException where that is found by sending them: see
+        `settle`. BrokerError.
         """
         note = f"{number}{_NOTE}"
         batch = self._read(note)
@@ -79,9 +94,9 @@ class Outbox:
                 self._send(number, f"{self._folder}/{batch.staged}", options)
             except PySparkException as error:
                 if f"{RowError.__name__}: " in str(error):
-                    self._give_up(number, batch, options)
+                    self._write(note, replace(batch, refused=True))
                 raise
-            self._write(note, replace(batch, sent=True))
+            self._write(note, replace(batch, sent=True, refused=False))
         self._files.delete(f"{self._folder}/{batch.staged}")
         self._files.delete(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
         return batch.rows
@@ -95,12 +110,14 @@ class Outbox:
         self._files.sync_all(f"{self._folder}/{staged}")
         return _Batch(rows=rows, staged=staged, sent=False)
 
-    def _give_up(self, number: int, batch: _Batch, options: Mapping[str, str]) -> None:
-        """Keep the batch no longer, if none of it was sent: steps that are put right make others of it."""
-        staged = f"{self._folder}/{batch.staged}"
-        if can_be_given_up(options, self._job, number, len(self._files.list_files(staged))):
-            self._files.delete(f"{self._folder}/{number}{_NOTE}")
-            self._files.delete(staged)
+    def _names(self) -> set[str]:
+        return {name for name in self._files.list_names(self._folder) if not name.startswith(".")}
+
+    def _noted(self) -> dict[int, _Batch]:
+        """Batches by their numbers."""
+        notes = {name.removesuffix(_NOTE): name for name in self._names() if name.endswith(_NOTE)}
+        read = {int(number): self._read(note) for number, note in notes.items() if number.isdecimal()}
+        return {number: batch for number, batch in read.items() if batch is not None}
 
     def _read(self, note: str) -> _Batch | None:
         told = read_note(self._files, f"{self._folder}/{note}")

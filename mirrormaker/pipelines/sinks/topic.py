@@ -31,8 +31,10 @@ class OutboxSink:
         return ()
 
     def claim(self) -> None:
-        """Remove what a crash left aside. The topic itself belongs to whoever may write to it."""
+        """Remove what a crash or a refusal left aside. The topic itself is whoever's may write to it."""
         self._outbox.tidy()
+        if self._is_exact:
+            self._outbox.settle(self._options)
 
     def append(self, number: int, frame: DataFrame) -> int:
         frame = frame.select(*(name for name in frame.columns if name in RECORD_COLUMNS))

@@ -82,7 +82,8 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], r
     exports = _Exports(spark, topology, checkpoint, run)
     last = exports.last()
     is_for_this = last is not None and last.is_for(run, arguments)
-    if last is not None and (is_for_this or (last.rows is None and exports.has_rows_of(last))):
+    has_rows = last is not None and last.rows is None and exports.has_rows_of(last)
+    if last is not None and (is_for_this or has_rows):
         last = exports.end(last)
     if last is None or not is_for_this:
         _check_topic(topology, arguments)
@@ -122,7 +123,11 @@ class _Exports:
         return self._keep(_Export(number=number, due_ms=due_ms, arguments=arguments, began_ms=began_ms))
 
     def has_rows_of(self, export: _Export) -> bool:
-        """Whether some may have been sent; else it can be given up, as where its table was not there."""
+        """Whether some may have been sent; else it can be given up, as where its table was not there. Raises
+        BrokerError.
+        """
+        if self._outbox.holds(export.number):
+            self._outbox.settle(_options_of(self._topology, export.arguments))
         return self._outbox.holds(export.number)
 
     def end(self, export: _Export) -> _Export:
