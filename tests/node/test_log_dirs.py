@@ -161,6 +161,7 @@ def test_replicas_move_to_and_fro_under_load_and_nothing_is_lost_or_doubled(
     assert values == sorted(set(values))
 
 
+@pytest.mark.long
 def test_a_node_that_is_killed_during_a_move_ends_it_when_it_is_back(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:

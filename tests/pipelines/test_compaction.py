@@ -62,6 +62,7 @@ def test_lines_are_kept_to_the_letter(
         assert all(text in after for text in ended), "files are not torn apart"
 
 
+@pytest.mark.long
 def test_rows_of_many_windows_are_put_together_by_few_jobs_and_keep_their_order_and_folders(
     spark: SparkSession, tmp_path: Path
 ) -> None:

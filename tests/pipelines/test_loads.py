@@ -154,7 +154,9 @@ def test_a_reload_comes_after_a_load_that_was_cut_off_with_its_rows_in_the_table
     assert place.ids() == list(range(25))
 
 
-@pytest.mark.parametrize("keys", ["", "    time: to_timestamp('9999-12-31T23:30:00')\n"])
+@pytest.mark.parametrize(
+    "keys", [pytest.param("", marks=pytest.mark.long), "    time: to_timestamp('9999-12-31T23:30:00')\n"]
+)
 def test_the_last_windows_that_there_are_are_written_anew(place: Place, keys: str) -> None:
     last_ms = END_MS - HOUR_MS // 2
     place.keys = f"{place.keys}{keys}"

@@ -265,6 +265,7 @@ def end_batch(query: Path, number: int) -> None:
     (query / f"commits/{number}").write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
+@pytest.mark.long
 def test_every_record_is_in_the_table_once_whatever_notes_were_lost(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,9 @@ def test_a_write_that_is_not_newer_than_the_last_of_its_id_writes_nothing(
     assert [row[1] for row in rows] == [b"row 1", b"row 2"]
 
 
-@pytest.mark.parametrize(("delivery", "times"), [("at_least_once", 2), ("exactly_once", 1)])
+@pytest.mark.parametrize(
+    ("delivery", "times"), [pytest.param("at_least_once", 2, marks=pytest.mark.long), ("exactly_once", 1)]
+)
 def test_a_trigger_that_is_repeated_writes_again_or_not(
     spark: SparkSession, bootstrap: str, tmp_path: Path, delivery: str, times: int
 ) -> None:
