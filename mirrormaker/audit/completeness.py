@@ -16,7 +16,7 @@ destination, of whatever producer, keeps from them all that came after its first
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from mirrormaker.audit.feeders import fed_topics, feeding_topic_by_name, feeding
 from mirrormaker.audit.notes import noted_ranges
 from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
 from mirrormaker.audit.route_view import read_kept
-from mirrormaker.audit.stable_ends import log_ends, unstable_ranges
+from mirrormaker.audit.stable_ends import LogEnd, log_ends, unstable_ranges
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
@@ -37,6 +37,7 @@ from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.page import Page
 from mirrormaker.ledger.reading import find_ledger, lanes_now
+from mirrormaker.ledger.view import LedgerView
 from mirrormaker.topology.further_topics import may_write
 from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Start, Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
@@ -234,62 +235,94 @@ async def _compare(
     await destination.refresh()
     notes = noted_ranges(await read_kept(destination, SKIPPED_TOPIC), route.name)
     ends = await log_ends(destination, wanted) if are_read else {}
-
-    def pages_of(partition: TopicPartition, to: str) -> dict[LaneId, Sequence[Page]]:
-        lanes = lanes_now(view, source, partition, to)
-        found = {lane: view.lanes[lane].of_route(route.name) for lane in lanes}
-        return {lane: pages for lane, pages in found.items() if pages}
-
-    unlisted = {
-        to for topic, to in feeds for each in partitions if each.topic == topic and not pages_of(each, to)
+    lanes = {
+        (each, to): _pages_of(route, view, source, each, to)
+        for topic, to in feeds
+        for each in partitions
+        if each.topic == topic
     }
+    unlisted = {to for (_, to), pages in lanes.items() if not pages}
     unstable = [at for at, end in ends.items() if not end.is_stable and at.topic in unlisted]
-    there = await offsets_of_window(destination, unstable, window)
-
-    def missing(partition: TopicPartition, to: str) -> list[Range]:
-        lanes = pages_of(partition, to).values()
-        dealt_with = _since_they_began([_dealt_with(route, pages) for pages in lanes])
-        position = positions.get(partition, 0)
-        # at most once, a position goes before its records
-        known = 0 if route.delivery is Delivery.AT_MOST_ONCE else position
-        # a route that was moved back copies what a note says it had passed over
-        left_out = [each.within(Range(0, position)) for each in notes.get(partition, ())]
-        lacking = (
-            outside(joined([*each, *left_out]), needed[partition])
-            for each in dealt_with or [[Range(0, known)]]
-        )
-        return joined(each for ranges in lacking for each in ranges)
-
-    def held_back(partition: TopicPartition, to: str) -> list[Range]:
-        lanes = pages_of(partition, to)
-        found = [
-            held
-            for lane, pages in lanes.items()
-            if lane.destination in ends
-            for held in unstable_ranges(pages, ends[lane.destination])
-        ]
-        if not lanes and any(at.topic == to and ends[at].stable < of_it.next for at, of_it in there.items()):
-            found = [Range(0, positions.get(partition, 0))]  # it may be anywhere
-        return joined(each.within(needed[partition]) for each in found)
-
+    arrivals = _Arrivals(
+        route=route,
+        lanes=lanes,
+        needed=needed,
+        positions=positions,
+        notes=notes,
+        ends=ends,
+        of_window=await offsets_of_window(destination, unstable, window),
+    )
     return [
         _source(
             route,
             topic,
             to,
-            partitions=[
-                PartitionCompleteness(
-                    source=each,
-                    window=needed[each],
-                    missing=tuple(missing(each, to)),
-                    held_back=tuple(held_back(each, to)),
-                )
-                for each in partitions
-                if each.topic == topic
-            ],
+            partitions=[arrivals.judge(each, to) for each in partitions if each.topic == topic],
         )
         for topic, to in feeds
     ]
+
+
+def _pages_of(
+    route: RouteSpec, view: LedgerView, source: Cluster, partition: TopicPartition, to: str
+) -> dict[LaneId, Sequence[Page]]:
+    """Of the lanes from a partition to a topic, those that the route has pages of."""
+    lanes = lanes_now(view, source, partition, to)
+    found = {lane: view.lanes[lane].of_route(route.name) for lane in lanes}
+    return {lane: pages for lane, pages in found.items() if pages}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arrivals:
+    """What a route has brought of a time."""
+
+    route: RouteSpec
+    lanes: Mapping[tuple[TopicPartition, str], Mapping[LaneId, Sequence[Page]]]
+    """By partition of the source and topic of the destination."""
+    needed: Mapping[TopicPartition, Range]
+    """What the source has of the time."""
+    positions: Mapping[TopicPartition, int]
+    notes: Mapping[TopicPartition, Sequence[Range]]
+    ends: Mapping[TopicPartition, LogEnd]
+    """Of the destination, where what is there is to be read."""
+    of_window: Mapping[TopicPartition, Range]
+    """What the destination has of the time, where open transactions may hold back what no page tells of."""
+
+    def judge(self, partition: TopicPartition, to: str) -> PartitionCompleteness:
+        """What a topic of the destination lacks of a partition."""
+        return PartitionCompleteness(
+            source=partition,
+            window=self.needed[partition],
+            missing=tuple(self._missing(partition, to)),
+            held_back=tuple(self._held_back(partition, to)),
+        )
+
+    def _missing(self, partition: TopicPartition, to: str) -> list[Range]:
+        lanes = self.lanes[partition, to].values()
+        dealt_with = _since_they_began([_dealt_with(self.route, pages) for pages in lanes])
+        position = self.positions.get(partition, 0)
+        # at most once, a position goes before its records
+        known = 0 if self.route.delivery is Delivery.AT_MOST_ONCE else position
+        # a route that was moved back copies what a note says it had passed over
+        left_out = [each.within(Range(0, position)) for each in self.notes.get(partition, ())]
+        lacking = (
+            outside(joined([*each, *left_out]), self.needed[partition])
+            for each in dealt_with or [[Range(0, known)]]
+        )
+        return joined(each for ranges in lacking for each in ranges)
+
+    def _held_back(self, partition: TopicPartition, to: str) -> list[Range]:
+        lanes = self.lanes[partition, to]
+        found = [
+            held
+            for lane, pages in lanes.items()
+            if lane.destination in self.ends
+            for held in unstable_ranges(pages, self.ends[lane.destination])
+        ]
+        spans = ((at, span) for at, span in self.of_window.items() if at.topic == to)
+        if not lanes and any(self.ends[at].stable < span.next for at, span in spans):
+            found = [Range(0, self.positions.get(partition, 0))]  # it may be anywhere
+        return joined(each.within(self.needed[partition]) for each in found)
 
 
 def _since_they_began(dealt_with: Sequence[Sequence[Range]]) -> list[list[Range]]:
