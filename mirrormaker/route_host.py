@@ -22,6 +22,7 @@ from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.switch_board import SwitchBoard
 from mirrormaker.route_description import starting_route
 from mirrormaker.route_runner import RouteRunner
+from mirrormaker.route_surroundings import RouteSurroundings
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
 
@@ -72,9 +73,16 @@ class RouteHost:
         switch = None
         if work.failover is not None:
             switch = SwitchBoard(work.failover, work.route, self._boards.of(work.source), board)
-        return RouteRunner(
-            work, self._identity, board, claims, self._links, self._cluster_ids, self._clock, switch
+        around = RouteSurroundings(
+            identity=self._identity,
+            board=board,
+            claims=claims,
+            links=self._links,
+            cluster_ids=self._cluster_ids,
+            clock=self._clock,
+            switch=switch,
         )
+        return RouteRunner(work, around)
 
     async def close(self, *, for_good: bool = False) -> None:
         """End every route. `for_good`: other processes of their groups get their partitions at once."""

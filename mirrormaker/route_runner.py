@@ -17,31 +17,15 @@ from typing import Any
 
 from broker.client.backoff import Backoff
 from broker.client.cluster import Cluster
-from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
-from mirrormaker.audit.watch import AuditWatch
-from mirrormaker.carrying.carrier import GroupCarrier
-from mirrormaker.cluster_identities import CircleWatch, check_circles
-from mirrormaker.cluster_ids import ClusterIds
-from mirrormaker.clusters import await_displacement, open_cluster
-from mirrormaker.daemon_identity import DaemonIdentity
-from mirrormaker.flow.bandwidth.links import Links
-from mirrormaker.flow.copier import RouteCopier
-from mirrormaker.flow.facts import EVENT_NAMES, details_of
-from mirrormaker.flow.heartbeats.carriage import HeartbeatCarriage
-from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
+from mirrormaker.cluster_identities import check_circles
+from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.route_events import RouteEvents
-from mirrormaker.flow.route_link import ExpectedRoundTrips
-from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.group_rights import GroupRights
-from mirrormaker.ledger.return_ledger import ReturnLedger
-from mirrormaker.ledger.route_ledger import RouteLedger
-from mirrormaker.reconcile.adoption import Adoption
-from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
     Claim,
     Pause,
@@ -51,19 +35,11 @@ from mirrormaker.reconcile.control import (
     claim_key,
     judge,
 )
-from mirrormaker.reconcile.control_board import ControlBoard
-from mirrormaker.reconcile.former_group import bring_positions
-from mirrormaker.reconcile.former_topics import FormerTopics
-from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.halts import describe_halts
-from mirrormaker.reconcile.position_places import place_record
 from mirrormaker.reconcile.routes import RouteWork
-from mirrormaker.reconcile.rule_keeper import RuleKeeper
-from mirrormaker.reconcile.switch_board import SwitchBoard
-from mirrormaker.reconcile.topic_watch import TopicWatch
-from mirrormaker.reconcile.topics import TopicReconciler
-from mirrormaker.route_description import describe_work
 from mirrormaker.route_groups import meeting_place
+from mirrormaker.route_surroundings import RouteSurroundings
+from mirrormaker.working_route import RouteConnections, WorkingRoute
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
@@ -98,31 +74,16 @@ _RESTING = {
 class RouteRunner:
     """See the module. Owned by the daemon's event loop."""
 
-    def __init__(
-        self,
-        work: RouteWork,
-        identity: DaemonIdentity,
-        board: ControlBoard,
-        claims: DestinationClaims,
-        links: Links,
-        cluster_ids: ClusterIds,
-        clock: Clock,
-        switch: SwitchBoard | None = None,
-    ) -> None:
-        """`switch`: of its failover group."""
+    def __init__(self, work: RouteWork, around: RouteSurroundings) -> None:
         self.work = work
-        self._identity = identity
-        self._board = board
-        self._switch = switch
+        self._around = around
+        self._identity, self._board, self._switch = around.identity, around.board, around.switch
+        self._clock = around.clock
         self.state = RouteState.STARTING
         self.failures = 0
-        self.started_ms = clock.now_ms()
+        self.started_ms = self._clock.now_ms()
         """When it last began to work."""
         self.error: str | None = None
-        self._claims = claims
-        self._links = links
-        self._cluster_ids = cluster_ids
-        self._clock = clock
         self._stopping = asyncio.Event()
         self._turn = Signal()
         """Something may be other than it was: look what is to be done."""
@@ -131,21 +92,17 @@ class RouteRunner:
         """Halts that stop the route do so no longer."""
         self._owes_word = False
         """The destination has not been told yet what it should be of a route that rests."""
-        self._copier: RouteCopier | None = None
-        self._ledger: RouteLedger | None = None
-        self._origins: OriginRegistry | None = None
-        self._carrier: GroupCarrier | None = None
-        self._audit: AuditWatch | None = None
-        self._reconciler: TopicReconciler | None = None
-        self._rules: RuleKeeper | None = None
-        self._events = RouteEvents(work.name, clock)
+        self._working: WorkingRoute | None = None
+        self._books: dict[str, Any] = {}
+        """What the route knew of what has been copied, when it last ended."""
+        self._events = RouteEvents(work.name, self._clock)
         self._rights = GroupRights(self._events)
-        self._timing = RouteTiming(work.route, clock, self._events)
+        self._timing = RouteTiming(work.route, self._clock, self._events)
         self._log = logger("route").bind(route=work.name)
 
     async def run(self) -> None:
         """Keep the route at work until `stop`."""
-        link = self._links.of(self.work.source.name, self.work.destination.name)
+        link = self._around.links.of(self.work.source.name, self.work.destination.name)
         async with asyncio.TaskGroup() as tasks:
             timing = tasks.create_task(self._timing.run(), name="timing")
             with link.hosting(self.work.name):
@@ -163,14 +120,14 @@ class RouteRunner:
                     await self._run_until_stopped()
                 except Exception as error:  # noqa: BLE001 a supervisor: whatever fails is told and started again
                     self._fail(error, self._clock.monotonic_ms() - started_ms)
-                    await self._rights.meet(error, self.work.route, self._halts())
+                    await self._rights.meet(error, self.work.route, self._around.halts_of(self.work))
                     await self._wait(RESTART_BACKOFF.delay_ms(self.failures, random.random))
             self.state = RouteState.STOPPED
         finally:
             self._board.forget(self.work.name)
             if self._switch is not None:
                 self._switch.forget(self.work.name)
-            self._claims.claim(self.work.name, frozenset())
+            self._around.claims.claim(self.work.name, frozenset())
 
     async def _run_until_stopped(self) -> None:
         """Run once; what only looks, or is on its way to work, ends at once when it is to stop, whatever it
@@ -180,7 +137,7 @@ class RouteRunner:
             running = tasks.create_task(self._run_once(), name="run")
             stopping = tasks.create_task(self._stopping.wait(), name="stop")
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if self._copier is None or not self._copier.takes_part:
+            if self._working is None or not self._working.copier.takes_part:
                 running.cancel()
             await asyncio.wait([running])
             stopping.cancel()
@@ -191,8 +148,8 @@ class RouteRunner:
 
     def look_at_topics(self) -> None:
         """Who writes which topics may have been decided otherwise."""
-        if self._reconciler is not None:
-            self._reconciler.look_soon()
+        if self._working is not None:
+            self._working.reconciler.look_soon()
 
     def start_over(self) -> None:
         """The file has been put in force again: a route that a failure policy stopped has another try."""
@@ -203,17 +160,10 @@ class RouteRunner:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
         self.work = work
         self._timing.change(work.route)
-        if self._ledger is not None:
-            self._ledger.change(work.route)
         if self._switch is not None and work.failover is not None:
             self._switch.group = work.failover
-        if self._copier is not None and self._reconciler is not None:
-            self._copier.change(work.route, _expected(work))
-            self._reconciler.change(work)
-            if self._rules is not None:
-                self._rules.change(work.route)
-            if self._origins is not None:
-                self._origins.plan(work.mesh.ways, work.mesh.clusters)
+        if self._working is not None:
+            self._working.change(work)
         self.look_again()
 
     async def stop(self, *, for_good: bool) -> None:
@@ -223,8 +173,8 @@ class RouteRunner:
         self._leaves_for_good = for_good
         self._stopping.set()
         self.look_again()
-        if self._copier is not None:
-            await self._copier.close(for_good=for_good)
+        if self._working is not None:
+            await self._working.close(for_good=for_good)
 
     async def verdict(self) -> Verdict:
         """What is to be done about the route. Raises BrokerError when the destination has never told."""
@@ -284,16 +234,6 @@ class RouteRunner:
             self._owes_word = False
         return verdict
 
-    def _halts(self) -> RouteHalts:
-        return RouteHalts(self.work, self._board, self._identity.daemon_id, self._clock)
-
-    def _make_passage(self, source: Cluster, destination: Cluster) -> HeartbeatPassage | None:
-        route = self.work.route
-        if not route.heartbeats:
-            return None
-        here, there = source.cluster_id or route.source, destination.cluster_id or route.destination
-        return HeartbeatPassage(here, there, route.name, self._clock.now_ms)
-
     async def _take_halts_back(self) -> bool:
         """Those that stop the route; whether there were any. Raises BrokerError."""
         halts = (await self._board.wishes(self.work.name)).halts
@@ -304,6 +244,7 @@ class RouteRunner:
         return bool(stopping)
 
     async def _work(self) -> None:
+        """Work until the route is to rest, to stop, or to be started anew."""
         client_id = f"mirrormaker-{self.work.name}"
         async with (
             open_cluster(self.work.source, client_id=client_id, stays=True) as source,
@@ -311,104 +252,32 @@ class RouteRunner:
             self._open_origins(source, destination) as origins,
             meeting_place(self.work.route, self.work.source) as coordination,
         ):
-            route = self.work.route
-            await self._bring_positions(source)
-            ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
-            halts = self._halts()
-            copier = self._copier = RouteCopier(
-                route,
-                source,
-                destination,
-                self._clock,
-                self._links.of(route.source, route.destination),
-                _expected(self.work),
-                RouteParts(
-                    instance_id=self._identity.instance_of(self.work.name),
-                    halts=halts,
-                    events=self._events,
-                    timing=self._timing,
-                    heartbeats=self._make_passage(source, destination),
-                    books=ledger,
-                    origins=origins,
-                    coordination=coordination,
-                    find_beside=lambda: self.work.beside,
-                ),
+            connections = RouteConnections(
+                source=source, destination=destination, origins=origins, coordination=coordination
             )
-            ledger.note = copier.note
-            carriage = HeartbeatCarriage(source, destination, copier.set_topics, self._events)
-            former = FormerTopics(source, destination, ledger)
-            watch = TopicWatch(source, halts, former, copier.arbiter)
-            self._carrier = self._make_carrier(source, destination, ledger, copier)
-            self._audit = AuditWatch(
-                lambda: self.work.route,
-                self.work.source,
-                source,
-                destination,
-                ledger,
-                copier.ways,
-                self._clock,
-            )
-            reconciler = self._reconciler = TopicReconciler(
-                self.work,
-                source,
-                destination,
-                self._claims,
-                carriage.set_topics,
-                watch,
-                Adoption(self.work.source, source, destination, self._board),
-                self._events,
-                CircleWatch(
-                    self.work.name,
-                    self._identity.topology,
-                    lambda topology: self._cluster_ids.known(topology.clusters),
-                ),
-            )
-            self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, self._events)
+            working = WorkingRoute(self.work, connections, self._around, self._events, self._timing)
+            self._working = working
             try:
-                reconciler.pause(self._wishes.topics)
-                if route.heartbeats:
-                    await carriage.begin()
-                await reconciler.look()
+                await working.begin()
                 self.started_ms = self._clock.now_ms()
                 self.state, self.error = RouteState.RUNNING, None
-                await self._copy(copier, reconciler, ledger, self._rules, carriage, (source, destination))
+                await self._run(working)
             finally:
-                self._copier = self._reconciler = self._rules = None
+                self._working, self._books = None, working.describe_books()
 
-    async def _bring_positions(self, source: Cluster) -> None:
-        """Have the group stand where the route stands, if that met elsewhere before. Raises BrokerError."""
-        route = self.work.route
-        said = (await self._board.wishes(route.name)).positions
-        count = await bring_positions(
-            route,
-            self.work.source,
-            source,
-            said,
-            lambda fact: self._events.note(EVENT_NAMES[type(fact)], **details_of(fact)),
-        )
-        if count is not None:
-            await self._board.put([place_record(route.name, route.membership)])
-        if count:
-            self._events.note_end("positions_brought", membership=route.membership.value, partitions=count)
-
-    def _make_carrier(
-        self, source: Cluster, destination: Cluster, ledger: RouteLedger, copier: RouteCopier
-    ) -> GroupCarrier | None:
-        """What carries groups; None where none are."""
-        groups = self.work.route.sync.groups
-        if groups is None:
-            return None
-        back = ReturnLedger(source, destination) if self.work.back else None
-        return GroupCarrier(
-            groups,
-            source,
-            destination,
-            ledger,
-            copier.ways,
-            back,
-            brings_back=lambda to: self.work.brings_back(to),
-            may_move=lambda: self._switch is None or self._switch.carries(),
-        )
+    async def _run(self, working: WorkingRoute) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(self._heed(working), name="heed"),
+                tasks.create_task(
+                    self._rights.watch(working.copier, self._around.halts_of(self.work)), name="group"
+                ),
+            ]
+            if self._stopping.is_set():
+                await working.close(for_good=self._leaves_for_good)
+            await working.run()
+            for task in beside:
+                task.cancel()
 
     @asynccontextmanager
     async def _open_origins(
@@ -417,59 +286,19 @@ class RouteRunner:
         """The registries of where records have been, for a route with provenance. Raises ConfigurationError
         for one that leads in a circle, by what clusters really are, or cannot tell them apart.
         """
-        self._cluster_ids.see(self.work.source.name, source.cluster_id)
-        self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
+        self._around.cluster_ids.see(self.work.source.name, source.cluster_id)
+        self._around.cluster_ids.see(self.work.destination.name, destination.cluster_id)
         topology = self._identity.topology()
         if topology is not None:
-            known = self._cluster_ids.known(topology.clusters)
+            known = self._around.cluster_ids.known(topology.clusters)
             await check_circles(topology, self.work.name, known)
         if not self.work.route.provenance:
             yield None
             return
-        async with OriginRegistry(source, destination, self._cluster_ids) as origins:
-            origins.plan(self.work.mesh.ways, self.work.mesh.clusters)
-            self._origins = origins
-            try:
-                yield origins
-            finally:
-                self._origins = None
+        async with OriginRegistry(source, destination, self._around.cluster_ids) as origins:
+            yield origins
 
-    async def _copy(
-        self,
-        copier: RouteCopier,
-        reconciler: TopicReconciler,
-        ledger: RouteLedger,
-        rules: RuleKeeper,
-        carriage: HeartbeatCarriage,
-        ends: tuple[Cluster, Cluster],
-    ) -> None:
-        """All at work until the copier is closed, or one of its ends is another cluster; one that the file
-        expects is waited for.
-        """
-        specs = (self.work.source, self.work.destination)
-        free = [end for end, spec in zip(ends, specs, strict=True) if spec.cluster_id is None]
-        async with asyncio.TaskGroup() as tasks:
-            beside = [
-                tasks.create_task(reconciler.run(), name="reconcile"),
-                tasks.create_task(self._heed(copier, reconciler), name="heed"),
-                tasks.create_task(ledger.run(), name="ledger"),
-                tasks.create_task(rules.run(), name="access rules"),
-                tasks.create_task(self._rights.watch(copier, self._halts()), name="group"),
-                tasks.create_task(await_displacement(*free), name="identities"),
-            ]
-            if self.work.route.heartbeats:
-                beside.append(tasks.create_task(carriage.run(), name="heartbeats"))
-            if self._carrier is not None:
-                beside.append(tasks.create_task(self._carrier.run(), name="groups"))
-            if self._audit is not None:
-                beside.append(tasks.create_task(self._audit.run(), name="audit"))
-            if self._stopping.is_set():
-                await copier.close(for_good=self._leaves_for_good)
-            await copier.run()
-            for task in beside:
-                task.cancel()
-
-    async def _heed(self, copier: RouteCopier, reconciler: TopicReconciler) -> None:
+    async def _heed(self, working: WorkingRoute) -> None:
         """Do what is wished meanwhile, and give way to a daemon with a newer file."""
         while True:
             await self._turn.wait()
@@ -481,12 +310,9 @@ class RouteRunner:
                 self.look_again()
                 continue
             if verdict.rest is not None:
-                await copier.close(for_good=True)
+                await working.close(for_good=True)
                 return
-            reconciler.pause(self._wishes.topics)
-            if reconciler.obstacles:
-                reconciler.look_soon()
-            copier.look_again()
+            working.heed_wishes()
 
     @property
     def _wishes(self) -> RouteWishes:
@@ -524,25 +350,15 @@ class RouteRunner:
             "events": self._events.describe(),
             "timing": self._timing.describe(),
         }
-        if self._copier is not None and self._reconciler is not None and self._rules is not None:
-            description |= describe_work(self._copier, self._reconciler, self._rules, self._timing)
         if self._switch is not None:
             description["switch"] = self._switch.describe()
-        if self._ledger is not None:
-            description["ledger"] = self._ledger.describe()
-        if self._carrier is not None:
-            description["groups"] = self._carrier.describe()
-        if self._audit is not None:
-            description["audit"] = self._audit.describe()
-        return description
+        if self._working is None:
+            return description | self._books
+        return description | self._working.describe() | self._working.describe_books()
 
 
 def _described(pause: Pause | None) -> dict[str, Any] | None:
     return None if pause is None else asdict(pause)
-
-
-def _expected(work: RouteWork) -> ExpectedRoundTrips:
-    return ExpectedRoundTrips(source=work.source.round_trip_ms, destination=work.destination.round_trip_ms)
 
 
 def describe_error(error: BaseException) -> str:

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.clock import SystemClock
 from mirrormaker.carrying.decision import GroupStanding
 from mirrormaker.ledger.group_mark import GroupMark
 from mirrormaker.reconcile.routes import RouteWork
-from mirrormaker.route_runner import RouteRunner
 from mirrormaker.topology.model import (
     ClusterName,
     ClusterSpec,
@@ -21,6 +19,7 @@ from mirrormaker.topology.model import (
     SyncSpec,
     TopicSelection,
 )
+from mirrormaker.working_route import RouteConnections, make_carrier
 from tests.carrying.played_sides import AT, GROUP, PlayedSides, lane_ledger
 from tests.client.running import run
 
@@ -48,7 +47,7 @@ def test_a_group_that_may_not_be_moved_stays_where_it_is_and_is_looked_at(sides:
 
 @pytest.mark.parametrize("carries", [True, False])
 def test_a_route_of_a_failover_group_moves_groups_as_its_switch_says(carries: bool) -> None:
-    parts: Any = SimpleNamespace(ways={}, carries=lambda: carries, cluster_id="there")
+    parts: Any = SimpleNamespace(carries=lambda: carries, cluster_id="there")
     route = RouteSpec(
         name=RouteName("forth"),
         source=ClusterName("here"),
@@ -56,10 +55,10 @@ def test_a_route_of_a_failover_group_moves_groups_as_its_switch_says(carries: bo
         topics=TopicSelection(include=("orders",)),
         sync=SyncSpec(groups=GroupSync()),
     )
-    ends = ClusterSpec(name=ClusterName("here")), ClusterSpec(name=ClusterName("there"))
-    work = RouteWork(route=route, source=ends[0], destination=ends[1])
-    runner = RouteRunner(work, parts, parts, parts, parts, parts, SystemClock(), switch=parts)
-    carrier = runner._make_carrier(parts, parts, parts, parts)
+    here, there = ClusterSpec(name=ClusterName("here")), ClusterSpec(name=ClusterName("there"))
+    work = RouteWork(route=route, source=here, destination=there)
+    ends = RouteConnections(source=parts, destination=parts, origins=None, coordination=None)
+    carrier = make_carrier(lambda: work, ends, parts, dict, switch=parts)
     assert carrier is not None
     assert carrier._may_move() is carries
 

@@ -20,6 +20,7 @@ from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import work_of
 from mirrormaker.route_runner import GOOD_RUN_MS, RouteRunner, RouteState
+from mirrormaker.route_surroundings import RouteSurroundings
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
 from tests.client.running import until
@@ -37,7 +38,15 @@ def make_runner(folder: Path, address: HostPort, **identity: int) -> tuple[Route
     clock, board = SystemClock(), ControlBoard(work.destination)
     who = DaemonIdentity(daemon_id="d", host="h", generation=lambda: 0, **identity)
     ids = ClusterIds(StateDirectory(folder / "data"))
-    return RouteRunner(work, who, board, DestinationClaims(), Links("d", clock), ids, clock), board
+    around = RouteSurroundings(
+        identity=who,
+        board=board,
+        claims=DestinationClaims(),
+        links=Links("d", clock),
+        cluster_ids=ids,
+        clock=clock,
+    )
+    return RouteRunner(work, around), board
 
 
 @contextlib.asynccontextmanager
