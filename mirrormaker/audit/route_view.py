@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
+from broker.client.metadata import ClusterMetadata
 from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.errors import BrokerError
 from broker.types import TopicPartition
@@ -165,19 +166,10 @@ async def view_route(
     there are none. `ledger`: what it says, where that is at hand. Raises BrokerError.
     """
     metadata, there = await source.refresh(), await destination.refresh()
-    transit = RouteTransit(route, BatchLimits())
     selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     wanted = sorted(name for name in selected if not topics or name in topics)
     partitions = metadata.topic_partitions(wanted)
-
-    def count_of(topic: str) -> int:
-        return len(there.topics[topic].partitions) if topic in there.topics else 1
-
-    lanes = {each: transit.ways(each.topic).lanes(each.partition, count_of) for each in partitions}
-    targets = {to for each in lanes.values() for to in each.destinations}
-    existing = [
-        to for to in sorted(targets) if to.topic in there.topics and to.partition < count_of(to.topic)
-    ]
+    lanes, existing = _lay_lanes(route, partitions, there)
     positions = await read_positions(route, spec, source, destination, partitions)
     to_ends = await _stable_ends(destination, existing)
     to_starts = await earliest_offsets(destination, existing)
@@ -224,6 +216,20 @@ async def view_route(
         untold_sources=frozenset(wanted) - here.keys(),
         untold_destinations=frozenset(topics_there) - kept.keys(),
     )
+
+
+def _lay_lanes(
+    route: RouteSpec, partitions: Iterable[TopicPartition], there: ClusterMetadata
+) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
+    """Where each partition leads, and which of these partitions there are at the destination."""
+    transit = RouteTransit(route, BatchLimits())
+
+    def count_of(topic: str) -> int:
+        return len(there.topics[topic].partitions) if topic in there.topics else 1
+
+    lanes = {each: transit.ways(each.topic).lanes(each.partition, count_of) for each in partitions}
+    targets = sorted({to for each in lanes.values() for to in each.destinations})
+    return lanes, [to for to in targets if to.topic in there.topics and to.partition < count_of(to.topic)]
 
 
 def committed_only(route: RouteSpec) -> bool:
