@@ -46,20 +46,29 @@ class PositionCommits:
         self._mode = mode
         self._books = books
         self._on_committed = on_committed
+        self._turn = asyncio.Lock()
         self._log = logger("commits")
 
     async def run(self, due: Signal, interval_ms: Callable[[], int]) -> None:
         """Commit what moved every so often, and whenever that is `due`; until cancelled."""
         while True:
             await due.wait(interval_ms())
-            await self.commit(self.moved())
+            await self.commit(self.moved)
 
     def moved(self) -> dict[TopicPartition, int]:
         """Positions that are to be stored, or what is stored along with them."""
         return {**self._mode.unnoted(), **self._machine.uncommitted()}
 
-    async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Store positions. A failure is not the end: they are stored with the next."""
+    async def commit(self, find: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Store the positions that `find` tells. A failure is not the end: they are stored with the next.
+
+        One commit after the other, each of what counts when its turn has come: of many partitions it is
+        several requests, and one that came later must not be overtaken by the last of these.
+        """
+        async with self._turn:
+            await self._commit(find())
+
+    async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
         reached = self._reached(positions)
         positions = await self._write_down(positions, reached)
         if not positions:

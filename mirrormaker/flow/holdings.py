@@ -250,12 +250,15 @@ class Holdings:
     async def store(self, source: TopicPartition) -> None:
         """Have it stored where the partition goes on, as far as that can be done in time."""
         machine, mode = self._engine.machine, self._engine.mode
+
+        def position() -> dict[TopicPartition, int]:
+            partition = machine.partitions.get(source)
+            return {} if partition is None else {source: mode.say.delivery.position(partition)}
+
         try:
             async with asyncio.timeout(STORE_TIMEOUT_MS / 1000):
                 await mode.settle([source], STORE_TIMEOUT_MS)
-                partition = machine.partitions.get(source)
-                if partition is not None:
-                    await self.commits.commit({source: mode.say.delivery.position(partition)})
+                await self.commits.commit(position)
         except TimeoutError:
             self._log.info("positions_not_committed", count=1, error=f"no answer in {STORE_TIMEOUT_MS} ms")
 
@@ -269,12 +272,15 @@ class Holdings:
         while machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             await self._engine.acknowledged.wait(left_ms)
         await mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
-        moved = {source: at for source, at in self.commits.moved().items() if source in partitions}
+
+        def moved() -> dict[TopicPartition, int]:
+            return {source: at for source, at in self.commits.moved().items() if source in partitions}
+
         try:
             async with asyncio.timeout(LAST_COMMIT_TIMEOUT_MS / 1000 if self.is_ending else None):
                 await self.commits.commit(moved)
         except TimeoutError:
-            self._log.warning("positions_not_committed", count=len(moved), error="the route ends")
+            self._log.warning("positions_not_committed", count=len(moved()), error="the route ends")
         await self._write_rest(max(deadline_ms - self._clock.monotonic_ms(), 0))
         self.release(partitions)
 

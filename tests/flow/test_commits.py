@@ -100,10 +100,10 @@ def test_what_the_source_refuses_of_one_partition_holds_back_no_other() -> None:
         around.reached = 10
         around.answers.set()
         around.unauthorized = {OTHER}
-        await around.commits().commit({SOURCE: 10, OTHER: 10})
+        await around.commits().commit(lambda: {SOURCE: 10, OTHER: 10})
         assert (around.told, around.committed) == ([SOURCE], 10)
         around.unauthorized = {SOURCE, OTHER}
-        await around.commits().commit({SOURCE: 11, OTHER: 10})
+        await around.commits().commit(lambda: {SOURCE: 11, OTHER: 10})
         assert (around.told, around.committed) == ([SOURCE], 10)
 
     run(main)
@@ -113,11 +113,31 @@ def test_a_commit_that_is_given_up_leaves_nothing_behind() -> None:
     async def main() -> None:
         around = Surroundings()
         around.reached = 10
-        committing = asyncio.create_task(around.commits().commit({SOURCE: 10}))
+        committing = asyncio.create_task(around.commits().commit(lambda: {SOURCE: 10}))
         await until(lambda: around.asked == [10])
         committing.cancel()
         await asyncio.wait([committing])
         assert committing.cancelled()
         assert len(asyncio.all_tasks()) == 1
+
+    run(main)
+
+
+def test_a_commit_waits_for_the_one_before_and_stores_what_counts_by_then() -> None:
+    """Of many partitions it is several requests, of which the last may come late."""
+
+    async def main() -> None:
+        around = Surroundings()
+        commits = around.commits()
+        around.reached = 10
+        first = asyncio.create_task(commits.commit(commits.moved))
+        await until(lambda: around.asked == [10])
+        second = asyncio.create_task(commits.commit(commits.moved))
+        await asyncio.sleep(0)
+        around.reached = 15
+        assert around.asked == [10]
+        around.answers.set()
+        await asyncio.gather(first, second)
+        assert (around.asked, around.committed) == ([10, 15], 15)
 
     run(main)
