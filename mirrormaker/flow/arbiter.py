@@ -21,6 +21,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
     OBSTACLES,
     PASSING,
@@ -192,6 +193,8 @@ class Arbiter:
                     self._machine.halt(trouble)  # and tried at once
                 else:
                     self.meet(trouble)
+            elif self._is_awaited(partition, trouble):
+                continue
             elif self._is_left(source, trouble):
                 self._start(self._take_back(source), source)
             else:
@@ -224,6 +227,13 @@ class Arbiter:
             elif self._halts.standing(partition.source) is None:
                 stand = self._stand_and_try if trouble.kind in OBSTACLES else self._stand
                 self._start(stand(trouble), partition.source, trouble)
+
+    def _is_awaited(self, partition: Partition | None, trouble: Trouble) -> bool:
+        """Whether the partition has yet to come to what somebody has said to leave out: it began before that,
+        after a process that was killed.
+        """
+        is_before = partition is not None and partition.position < trouble.position
+        return is_before and trouble.kind in OBSTACLES and self._halts.is_released(trouble)
 
     def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
         """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for; or gone

@@ -228,6 +228,19 @@ def test_a_release_that_was_gone_by_is_taken_back_by_the_next_process() -> None:
     assert (scene.position, scene.notes, scene.kept.halts) == (0, [], {})
 
 
+@pytest.mark.parametrize("kind", sorted(OBSTACLES, key=lambda kind: kind.value))
+def test_a_release_holds_where_the_next_process_begins_before_it(kind: TroubleKind) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    scene.leave_and_return(POSITION - 10)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert (scene.notes, scene.kept.halts) == ([], {SOURCE: (trouble, False)})
+    scene.leave_and_return(POSITION)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert (scene.notes, scene.kept.halts) == ([trouble], {})
+
+
 @pytest.mark.parametrize("kind", sorted(LASTING, key=lambda kind: kind.value))
 def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind) -> None:
     scene, trouble = Scene(FailurePolicies(**{kind.value: FailurePolicy.PAUSE_PARTITION})), trouble_of(kind)
