@@ -38,7 +38,7 @@ from mirrormaker.route_runner import RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
 from mirrormaker.superseding import SupersededRoutes
 from mirrormaker.topic_claims import TopicClaims
-from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 from mirrormaker.workers.link_pictures import merge_links
 from mirrormaker.workers.placement import works_of_daemon
 from mirrormaker.workers.pool import WorkerPool
@@ -93,7 +93,9 @@ class Daemon:
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
         self._superseded = SupersededRoutes()
-        self._declared = DeclaredTopics(lambda: self._in_force, self._superseding)
+        self._declared = DeclaredTopics(
+            lambda: self._in_force, lambda: next(iter(self._superseding().values()), None)
+        )
         self._heartbeats = HeartbeatWriters(lambda: self._in_force, self._state, self._clock)
         self._tails = TailWatch(lambda: self._in_force, self._clock)
         self._started_ms = self._clock.now_ms()
@@ -141,7 +143,7 @@ class Daemon:
             self._state.daemon_id(),
             workers.share_claims,
             self._clock,
-            superseding=self._superseding,
+            superseded=self._superseding,
         )
         limits = LimitExchange(lambda: self._in_force, self._state.daemon_id(), (host, workers), self._clock)
         self._run_routes(self.live.loaded)
@@ -244,8 +246,8 @@ class Daemon:
             except ConfigurationError:
                 continue  # told by the live topology
 
-    def _superseding(self) -> str | None:
-        """Who runs a route of the topology by a newer one; None where nobody does."""
+    def _superseding(self) -> Mapping[RouteName, str]:
+        """Routes of the topology that somebody runs by a newer one, and who."""
         return self._superseded.take(self._in_force, self._describe_standing())
 
     def board(self, route: RouteSpec) -> ControlBoard:

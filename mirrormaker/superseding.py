@@ -19,14 +19,14 @@ class SupersededRoutes:
     def __init__(self) -> None:
         self._reasons: dict[RouteName, str] = {}
 
-    def take(self, topology: Topology, routes: Mapping[str, Mapping[str, Any]]) -> str | None:
+    def take(self, topology: Topology, routes: Mapping[str, Mapping[str, Any]]) -> Mapping[RouteName, str]:
         """Take what routes of the topology tell now, by name; those that do not run tell nothing. Returns why
-        one of them is left to another daemon, None where none is.
+        each of those is left to another daemon that is.
         """
         names = [route.name for route in topology.routes if route.may_run]
         reasons = {name: self._reason(name, routes.get(name)) for name in names}
         self._reasons = {name: reason for name, reason in reasons.items() if reason is not None}
-        return next(iter(self._reasons.values()), None)
+        return self._reasons
 
     def _reason(self, name: RouteName, told: Mapping[str, Any] | None) -> str | None:
         if told is None or told["state"] in _UNDECIDED:

@@ -6,7 +6,7 @@ Nothing is asked, and no topic is made for it, as long as no route wants such a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from broker.clock import Clock
 from mirrormaker.reconcile.claim_board import ClaimBoard
@@ -28,14 +28,16 @@ class TopicClaims:
         on_change: Callable[[], None],
         clock: Clock,
         *,
-        superseding: Callable[[], str | None],
+        superseded: Callable[[], Collection[RouteName]],
     ) -> None:
-        """`on_change`: workers may have to be told. `superseding`: why this daemon has no say."""
+        """`on_change`: workers may have to be told. `superseded`: routes that another daemon runs by a newer
+        file. Where they lead it decides about topics, and this one has no say.
+        """
         self._host = host
         self._daemon_id = daemon_id
         self._on_change = on_change
         self._clock = clock
-        self._superseding = superseding
+        self._superseded = superseded
         self._topology: Topology | None = None
         self._contenders: dict[ClusterName, Contenders] = {}
         self._boards: dict[ClusterName, tuple[ClaimBoard, asyncio.Task[None]]] = {}
@@ -58,6 +60,7 @@ class TopicClaims:
 
     def _look(self, tasks: asyncio.TaskGroup) -> None:
         assert self._topology is not None
+        superseded = self._superseded()
         for name in [*self._boards]:
             board, task = self._boards[name]
             if name not in self._contenders or board.spec != self._topology.clusters[name]:
@@ -78,7 +81,7 @@ class TopicClaims:
                 self._boards[name] = board, tasks.create_task(board.run(), name=f"claims at {name}")
             if name not in self._boards:
                 continue
-            if self._superseding() is not None:
+            if any(route in contenders.routes for route in superseded):
                 self._boards[name][0].stand_back()
             else:
                 self._boards[name][0].ask(wanted, asked, contenders.routes)
