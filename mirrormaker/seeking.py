@@ -30,6 +30,8 @@ from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
+from mirrormaker.flow.lane_note import Arrears
+from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.passed_over import note_passed_over
 from mirrormaker.flow.position_moves import move_positions, withdraw_readable
 from mirrormaker.flow.position_note import read_note, write_note
@@ -124,14 +126,20 @@ async def _bring_positions(
     """
     if former_of(route, said) is None:
         return False
-    does_without = False
+    does_without, destination = False, topology.clusters[route.destination]
+
+    async def note_lost(lost: Mapping[TopicPartition, Arrears]) -> None:
+        if lost:
+            async with open_cluster(destination) as cluster:
+                await LossNotes(route.name, cluster, SystemClock()).write(losses_of(lost))
+
     try:
-        await bring_positions(route, topology.clusters[route.source], source, said, on_lost=lambda _: None)
+        await bring_positions(route, topology.clusters[route.source], source, said, note_lost)
     except FormerGroupError:
         if not is_whole:
             raise
         does_without = said is not None
-    async with control_of(topology.clusters[route.destination]) as topic:
+    async with control_of(destination) as topic:
         await topic.put([place_record(route.name, route.membership)])
     return does_without
 

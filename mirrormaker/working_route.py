@@ -19,9 +19,11 @@ from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.cluster_identities import CircleWatch
 from mirrormaker.clusters import await_displacement
 from mirrormaker.flow.copier import RouteCopier
-from mirrormaker.flow.facts import EVENT_NAMES, details_of
+from mirrormaker.flow.facts import EVENT_NAMES, RecordsMaybeLost, details_of
 from mirrormaker.flow.heartbeats.carriage import HeartbeatCarriage
 from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
+from mirrormaker.flow.lane_note import Arrears
+from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.route_link import ExpectedRoundTrips
@@ -152,19 +154,23 @@ class WorkingRoute:
 
     async def _bring_positions(self) -> None:
         """Have the group stand where the route stands, if that met elsewhere before. Raises BrokerError."""
-        route, board = self.work.route, self._around.board
+        route, board, source = self.work.route, self._around.board, self._open.source
         said = (await board.wishes(route.name)).positions
-        count = await bring_positions(
-            route,
-            self.work.source,
-            self._open.source,
-            said,
-            lambda fact: self._events.note(EVENT_NAMES[type(fact)], **details_of(fact)),
-        )
+        count = await bring_positions(route, self.work.source, source, said, self._note_lost)
         if count is not None:
             await board.put([place_record(route.name, route.membership)])
         if count:
             self._events.note_end("positions_brought", membership=route.membership.value, partitions=count)
+
+    async def _note_lost(self, lost: Mapping[TopicPartition, Arrears]) -> None:
+        """What at most once lost before. Raises BrokerError."""
+        notes = LossNotes(self.work.name, self._open.destination, self._around.clock)
+        await notes.write(losses_of(lost))
+        for source, each in lost.items():
+            fact = RecordsMaybeLost(
+                source=source, first=each.first, next=each.next, count=each.count, error=None
+            )
+            self._events.note(EVENT_NAMES[type(fact)], **details_of(fact))
 
     async def run(self) -> None:
         """All at work until the copier is closed, or one of its ends is another cluster; one that the file

@@ -25,7 +25,7 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.lane_note import Arrears, arrears_in, noted_place
-from mirrormaker.flow.losses import Loss, LossNotes
+from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
@@ -159,9 +159,7 @@ class Holdings:
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
         lacked = {source: self._arrears_of(source, point) for source, point in points.items()}
-        await self._losses.write(
-            Loss(source, each.first, each.next) for source, each in lacked.items() if each is not None
-        )
+        await self._losses.write(losses_of(lacked))
         return points
 
     def _arrears_of(self, source: TopicPartition, point: StartingPoint) -> Arrears | None:

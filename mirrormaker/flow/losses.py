@@ -10,7 +10,7 @@ The key is one of its own: at the same offset something else may be noted. Some 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -20,9 +20,9 @@ from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.lane_note import Arrears
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.skips import TIMEOUT_MS
-from mirrormaker.flow.trouble import UNAUTHORIZED_CODES
 from mirrormaker.topology.model import Delivery, RouteName
 
 REASON = "maybe_lost"
@@ -37,6 +37,11 @@ class Loss(NamedTuple):
     source: TopicPartition
     first: int
     next: int
+
+
+def losses_of(lacked: Mapping[TopicPartition, Arrears | None]) -> list[Loss]:
+    """What is lacking, where anything is."""
+    return [Loss(source, each.first, each.next) for source, each in lacked.items() if each is not None]
 
 
 def describe_loss(route: RouteName, loss: Loss, at_ms: int) -> tuple[Document, Document]:
@@ -69,7 +74,7 @@ class LossNotes:
         self._keeping: asyncio.Task[None] | None = None
 
     async def write(self, losses: Iterable[Loss]) -> None:
-        """Return when the notes are safe, or it is clear that they may not be written. Raises BrokerError."""
+        """Return when the notes are safe, or the destination refuses them for good. Raises BrokerError."""
         at_ms = self._clock.now_ms()
         notes = [describe_loss(self._route, loss, at_ms) for loss in losses]
         if not notes:
@@ -80,7 +85,7 @@ class LossNotes:
         except ConfigurationError as error:
             _log.warning("losses_not_noted", route=self._route, error=str(error))
         except ProtocolError as error:
-            if error.code not in UNAUTHORIZED_CODES:
+            if error.code.retriable:
                 raise
             _log.warning("losses_not_noted", route=self._route, error=str(error))
 

@@ -9,21 +9,22 @@ begin by its `start`. What is done twice, as by several processes, or after a cr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin
+from broker.client.metadata import TopicMetadata
 from broker.client.offsets import EARLIEST, list_offsets
 from broker.errors import BrokerError, CoordinationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from mirrormaker.flow.facts import RecordsMaybeLost
 from mirrormaker.flow.lane_note import Arrears
 from mirrormaker.reconcile.position_places import Stored, brought, former_membership
 from mirrormaker.route_groups import count_members, route_group
 from mirrormaker.topology.model import ClusterSpec, Membership, RouteSpec
+from mirrormaker.topology.naming import compile_naming
 
 QUERY_TIMEOUT_MS = 20_000
 LEAVE_TIMEOUT_MS = 12_000
@@ -35,6 +36,7 @@ LOOK_INTERVAL_MS = 200
 _PLACES = {Membership.COORDINATOR: "at the coordinator", Membership.ZOOKEEPER: "in the ZooKeeper"}
 
 Positions = Mapping[TopicPartition, Stored]
+NoteLost = Callable[[Mapping[TopicPartition, Arrears]], Awaitable[None]]
 
 _log = logger("former_group")
 
@@ -56,17 +58,17 @@ async def bring_positions(
     spec: ClusterSpec,
     source: Cluster,
     said: Membership | None,
-    on_lost: Callable[[RecordsMaybeLost], None],
+    note_lost: NoteLost,
 ) -> int | None:
     """Have the group stand where that of the former membership stood; returns in how many partitions, None
     where nothing is to be done. `said`: as the control topic says, where the new place is to be written
-    afterwards. `on_lost` is told what will not be sent. Raises FormerGroupError.
+    afterwards. `note_lost` is told before what will not be sent. Raises FormerGroupError.
     """
     former = former_of(route, said)
     if former is None:
         return None
     try:
-        return await _bring(former, route, spec, source, on_lost, is_said=said is former.membership)
+        return await _bring(former, route, spec, source, note_lost, is_said=said is former.membership)
     except BrokerError as error:
         raise FormerGroupError(route, former, str(error)) from error
 
@@ -88,11 +90,7 @@ async def former_positions(
         is_said = said is former.membership
         async with _group(former, spec, source, reads_only=True) as group:
             stored = await _stored(group, former, source, _passed_over(bool(here), is_said=is_said))
-        has = {
-            TopicPartition(topic, number): offset
-            for topic, offsets in here.items()
-            for number, offset in offsets.items()
-        }
+        has = [TopicPartition(topic, number) for topic, offsets in here.items() for number in offsets]
         found = await _found(route, source, stored, has, is_said=is_said)
     except BrokerError as error:
         raise FormerGroupError(route, former, str(error)) from error
@@ -110,31 +108,20 @@ async def _bring(
     route: RouteSpec,
     spec: ClusterSpec,
     source: Cluster,
-    on_lost: Callable[[RecordsMaybeLost], None],
+    note_lost: NoteLost,
     *,
     is_said: bool,
 ) -> int:
     """Raises BrokerError."""
     async with _group(former, spec, source, reads_only=True) as old, _group(route, spec, source) as new:
-        has = {} if is_said else await _all_offsets(new, route, source)
-        here = {partition: at.offset for partition, at in has.items()}
+        here = frozenset[TopicPartition]() if is_said else (await _all_offsets(new, route, source)).keys()
         passed_over = _passed_over(bool(here), is_said=is_said)
         stored = await _stored(old, former, source, passed_over, waits=True)
         found = await _found(route, source, stored, here, is_said=is_said)
+        await note_lost({partition: lacked for partition, (_, lacked) in found.items() if lacked is not None})
         if found:
             offsets = {partition: offset for partition, (offset, _) in found.items()}
             await new.reset_group_offsets(route.group, offsets)
-        for partition, (_, lacked) in found.items():
-            if lacked is not None:
-                on_lost(
-                    RecordsMaybeLost(
-                        source=partition,
-                        first=lacked.first,
-                        next=lacked.next,
-                        count=lacked.count,
-                        error=None,
-                    )
-                )
         if former.membership is Membership.ZOOKEEPER:  # the next way there begins with nothing
             outcome = (await old.delete_groups([former.group]))[former.group]
             if outcome is not None and outcome.code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -212,13 +199,16 @@ async def _await_nobody(group: GroupOffsetAdmin, group_id: str) -> None:
 
 
 async def _found(
-    route: RouteSpec, source: Cluster, stored: Positions, here: Mapping[TopicPartition, int], *, is_said: bool
+    route: RouteSpec, source: Cluster, stored: Positions, here: Collection[TopicPartition], *, is_said: bool
 ) -> dict[TopicPartition, tuple[int, Arrears | None]]:
     """Where the partitions that there are go on, and what will be lacking before that. Raises BrokerError."""
-    metadata = await source.refresh()
-    there = frozenset(metadata.topic_partitions(sorted({each.topic for each in stored})))
-    known = {partition: at for partition, at in stored.items() if partition in there}
-    ids = {name: metadata.topics[name].topic_id for name in {each.topic for each in known}}
+    topics = await _topics(route, source, {each.topic for each in stored})
+    known = {
+        each: at
+        for each, at in stored.items()
+        if each.topic in topics and each.partition in topics[each.topic].partitions
+    }
+    ids = {name: topic.topic_id for name, topic in topics.items()}
     found = brought(known, here, ids, route.delivery, is_said=is_said)
     anew = [partition for partition, each in found.items() if each.offset is None]
     first = await list_offsets(source, dict.fromkeys(anew, EARLIEST)) if anew else {}
@@ -226,3 +216,19 @@ async def _found(
         partition: (first[partition].offset if each.offset is None else each.offset, each.lacked)
         for partition, each in found.items()
     }
+
+
+async def _topics(route: RouteSpec, source: Cluster, names: Collection[str]) -> dict[str, TopicMetadata]:
+    """Those of these that there are. Raises ProtocolError where one that the route takes is not shown, as the
+    right to it lacks or its nodes are not ready: its positions may be needed yet.
+    """
+    listed = (await source.refresh()).topics
+    absent = {name for name in names if name not in listed or listed[name].error is not ErrorCode.NONE}
+    asked = (await source.refresh(absent)).topics if absent else {}
+    naming = compile_naming(route.source, route.topics)
+    for name in sorted(absent):
+        code = asked[name].error if name in asked else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) and naming.selects(name):
+            raise ProtocolError(code, f"topic {name!r}")
+    found = {**listed, **asked}
+    return {name: found[name] for name in names if name in found and found[name].error is ErrorCode.NONE}

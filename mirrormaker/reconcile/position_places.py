@@ -1,16 +1,15 @@
-"""Where the positions of a route are that are not at its source's coordinator: a record of the control topic.
-Pure.
+"""Where the positions of a route are that has met in ZooKeeper: a record of the control topic. Pure.
 
-    {"route": NAME, "positions": "group"}     {"membership": "zookeeper"}
+    {"route": NAME, "positions": "group"}     {"membership": "zookeeper" | "coordinator"}
 
-It is written once all positions are there, and taken back once they are at the coordinator again: whoever
-runs the route by another `membership` brings them first (`former_group`). Of routes that versions before this
-record ran in ZooKeeper there is none; they find nothing further at the coordinator, and go on where they are.
+It is written once all positions are there: whoever runs the route by another `membership` brings them first
+(`former_group`). Without it they are at the coordinator. A route in ZooKeeper has none where a version before
+this record ran it there, or where its destination was another cluster: then it goes on where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from broker.types import TopicId, TopicPartition
@@ -36,17 +35,16 @@ class Brought(NamedTuple):
     """What will not be there of the records before."""
 
 
-def place_record(route: RouteName, membership: Membership) -> tuple[Document, Document | None]:
+def place_record(route: RouteName, membership: Membership) -> tuple[Document, Document]:
     """What to write once the positions are all there."""
-    value = None if membership is Membership.COORDINATOR else {"membership": membership.value}
-    return {"route": route, "positions": "group"}, value
+    return {"route": route, "positions": "group"}, {"membership": membership.value}
 
 
 def read_place(value: Document) -> Membership | None:
     """The record; None for what is none."""
     match value:
-        case {"membership": Membership.ZOOKEEPER.value}:
-            return Membership.ZOOKEEPER
+        case {"membership": Membership.ZOOKEEPER.value | Membership.COORDINATOR.value as membership}:
+            return Membership(membership)
     return None
 
 
@@ -61,19 +59,19 @@ def former_membership(route: RouteSpec, said: Membership | None) -> Membership |
 
 def brought(
     stored: Mapping[TopicPartition, Stored],
-    here: Mapping[TopicPartition, int],
+    here: Collection[TopicPartition],
     topic_ids: Mapping[str, TopicId],
     delivery: Delivery,
     *,
     is_said: bool,
 ) -> dict[TopicPartition, Brought]:
     """What is to be stored of what the group `stored` before, of topics that there are. Unless the record
-    `is_said` to name that place, what is `here` counts where it is further: the route has run here.
+    `is_said` to name that place, what is `here` counts: the route has run here since.
     """
     return {
         source: _brought(at, topic_ids[source.topic], delivery)
         for source, at in stored.items()
-        if source.topic in topic_ids and (is_said or source not in here or here[source] < at.offset)
+        if source.topic in topic_ids and (is_said or source not in here)
     }
 
 

@@ -16,9 +16,11 @@ from broker.loopback import free_ports_in_a_row
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import ClusterName
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.killed_mirrors import TOPIC, numbers_at
 from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, produce
+from tests.daemon.test_switched_deliveries import leave_behind
 
 PARTITIONS = 4
 
@@ -251,3 +253,78 @@ def test_a_route_waits_for_positions_in_a_zookeeper_that_is_away_unless_it_is_mo
     copies = consume(destination, "jfk.flights", 1)
     assert [int(copy.value() or b"") for copy in copies] == [*range(20), *range(15, 20)]
     assert daemon.stop() == 0
+
+
+def test_a_route_that_was_moved_without_its_positions_in_zookeeper_does_not_go_on_from_them_later(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(20), 1)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
+    daemon.start()
+    daemon.wait_copied()
+    assert daemon.stop() == 0
+    there = daemon.file.read_text()
+    topology = yaml.safe_load(there)
+    topology["clusters"]["jfk"]["zookeeper"] = f"127.0.0.1:{free_ports_in_a_row(1)}"
+    daemon.file.write_text(yaml.safe_dump(topology))
+    change(daemon, membership="coordinator")
+    moved = mirrormaker("seek", str(daemon.file), "jfk-to-aggregate", "--to", "5")
+    assert moved.stdout == "flights\t0\t5\n", moved.stderr
+    daemon.file.write_text(there)
+    produce(source, "flights", range(20, 25), 1)
+    daemon.start()
+    daemon.wait_copied()
+    copies = consume(destination, "jfk.flights", 1)
+    assert [int(copy.value() or b"") for copy in copies] == [*range(20), *range(5, 25)]
+    assert daemon.stop() == 0
+
+
+def test_a_route_in_zookeeper_that_was_moved_back_goes_on_there_when_it_leads_elsewhere(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    """The record of where its positions are is at the former destination."""
+    source, destination, other = cluster("jfk"), cluster("aggregate"), cluster("third")
+    create(source, "flights", 1)
+    produce(source, "flights", range(20), 1)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
+    for membership in ("coordinator", "zookeeper"):
+        change(daemon, membership=membership, name="r")
+        daemon.start()
+        daemon.wait_copied()
+        assert daemon.stop() == 0
+    moved = mirrormaker("seek", str(daemon.file), "r", "--to", "5")
+    assert moved.stdout == "flights\t0\t5\n", moved.stderr
+    topology = yaml.safe_load(daemon.file.read_text())
+    topology["clusters"]["third"] = {"bootstrap": [str(address) for address in other.bootstrap]}
+    daemon.file.write_text(yaml.safe_dump(topology))
+    change(daemon, to="third")
+    daemon.start()
+    daemon.until(lambda: count(other, "jfk.flights", 1) == 15, "all from there on are copied")
+    assert daemon.stop() == 0
+
+
+def test_what_at_most_once_lost_before_a_route_met_elsewhere_is_explained_by_audits(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, TOPIC, 1)
+    produce(source, TOPIC, range(30), 1)
+    daemon = mirror(source, destination, delivery="at_most_once")
+    daemon.start()
+    daemon.wait_copied()
+    assert daemon.stop() == 0
+    produce(source, TOPIC, range(30, 60), 1)
+    wait_until(lambda: asyncio.run(leave_behind(source, 40, 30)), "the session of who left is over")
+    topology = yaml.safe_load(daemon.file.read_text())
+    topology["clusters"]["jfk"]["zookeeper"] = source.spec.zookeeper_connect
+    daemon.file.write_text(yaml.safe_dump(topology))
+    change(daemon, membership="zookeeper", delivery="at_least_once")
+    daemon.start()
+    daemon.wait_copied()
+    assert daemon.stop() == 0
+    assert numbers_at(destination, partitions=1).total() == 50
+    for options in ((), ("--deep",)):
+        done = mirrormaker("audit", str(daemon.file), *options)
+        assert done.returncode == 0, done.stdout

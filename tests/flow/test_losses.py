@@ -8,9 +8,12 @@ from random import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from broker.client.backoff import Backoff
-from broker.errors import ConnectionFailedError
+from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
+from mirrormaker.flow import losses
 from mirrormaker.flow.losses import Loss, LossNotes
 from mirrormaker.topology.model import RouteName
 from tests.client.running import run, until
@@ -35,16 +38,34 @@ class Notes(LossNotes):
 
 
 def test_what_is_lost_at_once_is_noted_together_once_that_can_be() -> None:
-    losses = [Loss(TopicPartition("flights", number), 5, 9) for number in range(1200)]
+    lost = [Loss(TopicPartition("flights", number), 5, 9) for number in range(1200)]
 
     async def main() -> None:
         notes = Notes()
         async with asyncio.TaskGroup() as tasks:
-            for loss in losses:
+            for loss in lost:
                 notes.keep(loss, tasks)
-            await until(lambda: sum(map(len, notes.written)) == len(losses))
+            await until(lambda: sum(map(len, notes.written)) == len(lost))
             assert list(map(len, notes.written)) == [500, 500, 200]
-            notes.keep(losses[0], tasks)
-        assert notes.written[-1] == losses[:1]
+            notes.keep(lost[0], tasks)
+        assert notes.written[-1] == lost[:1]
 
     run(main)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REPLICATION_FACTOR])
+def test_a_topic_for_notes_that_is_refused_for_good_keeps_no_route_from_going_on(
+    code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def __aenter__(self) -> None:
+            raise ProtocolError(code, "no such topics here")
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(losses, "KeptTopic", Refused)
+    destination: Any = None
+    notes = LossNotes(RouteName("a"), destination, ManualClock())
+    run(lambda: notes.write([Loss(TopicPartition("t", 0), 1, 2)]))
