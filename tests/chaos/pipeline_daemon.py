@@ -206,6 +206,14 @@ def write(daemon: PipelineDaemon, topic: str, numbers: range) -> Places:
     return Places((number % PARTITIONS, number) for number in numbers)
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Whoever has yet to take notice."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def _number(value: str) -> int:
     return int(value.split(" ", 1)[0])
 

@@ -29,9 +29,9 @@ from tests.daemon.killed_mirrors import (
 )
 from tests.daemon.test_ledger import ledgers_at
 
-pytestmark = pytest.mark.timeout(LONG_SECONDS + 900)
+pytestmark = pytest.mark.timeout(LONG_SECONDS + 2100)
 AFTERMATH_SECONDS = 120.0
-AUDIT_SECONDS = 300.0
+AUDIT_SECONDS = 900.0
 READERS = "readers"
 CHECKED = 100_000
 """Records of a partition, about, whose translation is looked at."""

@@ -25,7 +25,8 @@ from mirrormaker.pipelines.run_record import CUT_OFF, RunState
 from tests.chaos.conftest import CHAOS_SECONDS
 from tests.chaos.disturbance import Disturbance
 from tests.chaos.load import create_topic
-from tests.chaos.pipeline_daemon import PATIENCE_SECONDS, RunDaemon, records_of
+from tests.chaos.pipeline_daemon import PATIENCE_SECONDS, RunDaemon, has_ended, records_of
+from tests.client.running import until
 from tests.daemon.conftest import mirrormaker
 
 TOPIC = "again"
@@ -125,10 +126,10 @@ async def kill_amid_transaction(node: EmbeddedCluster, victim: psutil.Process) -
     async with Cluster(node.bootstrap) as cluster:
         admin = Admin(cluster)
         while not (found := await open_ones()):
-            if not victim.is_running():
+            if has_ended(victim):
                 return False
         victim.kill()
-        await asyncio.to_thread(psutil.wait_procs, [victim], PATIENCE_SECONDS)
+        await until(lambda: has_ended(victim))
         return bool(found & await open_ones())
 
 

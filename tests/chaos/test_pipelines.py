@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from broker.embedded import EmbeddedCluster
@@ -25,6 +24,7 @@ from tests.chaos.pipeline_daemon import (
     TOPIC,
     PipelineDaemon,
     Places,
+    has_ended,
     write,
 )
 from tests.node.file_systems import mounted_tmpfs
@@ -133,14 +133,6 @@ def test_a_run_without_an_end_meets_one_thing_after_the_other(
     assert daemon.loaded() == written
     assert daemon.loaded(f"{TOPIC}-later").total() == 50
     assert daemon.copied().total() == 550
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Whoever has yet to take notice."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.parametrize("daemon", [CONTINUOUS], indirect=True, ids=["continuous"])
