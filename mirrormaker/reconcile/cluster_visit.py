@@ -76,16 +76,16 @@ class ClusterVisit:
             name: replace(described[name], traffic=traffic.get(name, {}), rights=rights.topics.get(name))
             for name in names
         }
-        committed = {route: await self._positions(route) for route in leaving}
+        committed = {route.name: await self._positions(route) for route in leaving}
         return ObservedCluster(
             name=self.spec.name,
             cluster_id=self.cluster.cluster_id,
             nodes=len(self.cluster.metadata.nodes),
             topics={**self.topics, **details},
-            positions={route.name: _by_topic(found) for route, found in committed.items()},
+            positions={name: _by_topic(found) for name, found in committed.items()},
             moved={
-                route.name: moved_copies(_texts(found), route, ids.get(route.destination))
-                for route, found in committed.items()
+                route.name: moved_copies(_texts(committed[route.name]), route, ids.get(route.destination))
+                for route in leaving
             },
             starts={route.name: await self._starts(route) for route in leaving},
             punctual={route.name: await self._punctual(route) for route in leaving},

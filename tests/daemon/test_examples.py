@@ -108,6 +108,8 @@ def test_an_example_carries_what_it_says(running: Running, carried: list[tuple[s
     for _, _, destination, copy in carried:
         copies = consume(running.clusters[destination], copy, PARTITIONS, RECORDS)
         assert_complete_and_in_order(copies, RECORDS)
+    planned = mirrormaker("plan", str(running.process.file))
+    assert planned.returncode in (0, 2), planned.stderr
 
 
 @pytest.mark.timeout(300)

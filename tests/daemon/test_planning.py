@@ -25,6 +25,25 @@ from tests.daemon.test_mirror import address, consume, create, produce
 WEEK, DAY, HOUR = str(7 * 86_400_000), str(86_400_000), str(3_600_000)
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"transforms": [{"rename": {"fields": {"id": "number"}}}]},
+        {"transforms": [{"rename": {"headers": {"a": "b"}}}, {"mask": {"fields": ["name"]}}]},
+        {"start": {"offsets": {"flights": {0: 3}}}},
+    ],
+)
+def test_a_route_is_planned_whatever_it_does_to_records_and_wherever_it_starts(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path, keys: Mapping[str, Any]
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    file = write(tmp_path, {"jfk": reached(source), "aggregate": reached(destination)}, keys)
+    code, planned = plan(file)
+    assert (code, [step["kind"] for step in planned["steps"]]) == (2, ["create_topic"])
+
+
 @pytest.fixture
 def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
     return cluster("jfk"), cluster("aggregate")
