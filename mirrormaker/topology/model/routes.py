@@ -23,7 +23,9 @@ from mirrormaker.topology.model.sync import SyncSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """A mirror from one cluster to another."""
+    """A mirror from one cluster to another. Never a key: what it does to records may be in mappings."""
+
+    __hash__ = None  # type: ignore[assignment]
 
     name: RouteName
     """Name in status and logs, and of the group at the source: `mirror/NAME`, in ZooKeeper `mirror-NAME`."""
