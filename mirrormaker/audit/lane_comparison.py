@@ -362,9 +362,11 @@ class LaneComparison:
                 self._add(DifferenceKind.ALTERED, item.offset, place)
 
     def _name_altered(self, lacking: list[Item | None], extra: list[Item | None]) -> None:
-        """Of two that stand at one place and are not alike, what makes them one record: key, or time."""
+        """Of two that stand at one place and are not alike, what makes them one record: key, or time. Not of
+        one that may be lost, and of which the ledger has no place: then the other is looked for by itself.
+        """
         for index, (item, there) in enumerate(zip(lacking, extra, strict=True)):
-            if item is None or there is None:
+            if item is None or there is None or self._is_given_up(item):
                 continue
             if item.key == there.key or item.timestamp == there.timestamp:
                 lacking[index] = extra[index] = None
@@ -373,6 +375,13 @@ class LaneComparison:
     def _may_be_lost(self, item: Item) -> bool:
         at_most_once = self._terms.delivery is Delivery.AT_MOST_ONCE
         return at_most_once or any(each.first <= item.offset < each.next for each in self._terms.lost)
+
+    def _is_given_up(self, item: Item) -> bool:
+        """Whether it may be lost where the ledger would have it."""
+        known = self._known
+        return (
+            known is not None and self._may_be_lost(item) and not isinstance(known.place_of(item.offset), int)
+        )
 
     def _name_lacking(self, item: Item) -> None:
         place = None if self._known is None else self._known.place_of(item.offset)

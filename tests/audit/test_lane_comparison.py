@@ -236,6 +236,15 @@ def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:
     assert told(compare(items(range(6)), items([0, 1, 4, 5]), known)) == [("missing", 2, None)]
 
 
+def test_what_at_most_once_lost_is_not_altered_into_what_another_lane_brought_instead() -> None:
+    """Both have the same key, and neither is in the ledger."""
+    (known,) = passes_of([page(0, 0, 2), page(3, 3, 2)])
+    there = items([0, 1, 7, 3, 4])
+    findings = compare(items(range(5)), there, known, delivery=Delivery.AT_MOST_ONCE)
+    assert (told(findings), findings.outcomes) == ([("unexplained", 1, 2)], {Outcome.LOST: 1})
+    assert told(compare(items(range(5)), there, known)) == [("altered", 2, 2)]
+
+
 def test_what_is_noted_returned_or_still_to_come_is_no_difference() -> None:
     (known,) = passes_of([page(0, 0, 2, end=5)])
     source = [
