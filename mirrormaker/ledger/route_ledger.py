@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -37,11 +37,12 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
-from mirrormaker.ledger.page import RUNS_MAX
+from mirrormaker.ledger.page import RUNS_MAX, Page
 from mirrormaker.ledger.page_windows import PageWindows
 from mirrormaker.ledger.producer_note import ProducerNote
 from mirrormaker.ledger.recorder import LedgerRecorder
@@ -241,21 +242,31 @@ class RouteLedger:
         found: dict[TopicPartition, int] = {}
         for each in assignments:
             current = {lane.topic_id for lane in self._lanes_of(each)}
-            lanes = [lane for to in each.destinations for lane in self.view.of_source(each.source, to.topic)]
-            if lanes and not any(lane.topic_id in (None, *current) for lane in lanes):
-                found[each.source] = max(self.view.lanes[lane].next or 0 for lane in lanes)
-            else:
-                self._tell_forgotten(each.source, lanes)
+            own = self._own_pages(each)
+            if own and not any(lane.topic_id in (None, *current) for lane in own):
+                found[each.source] = max(page.next for pages in own.values() for page in pages)
+            elif own:
+                self._tell_forgotten(each.source, own.values())
         return found
 
-    def _tell_forgotten(self, source: TopicPartition, lanes: Collection[LaneId]) -> None:
+    def _own_pages(self, assignment: Assignment) -> dict[LaneId, Sequence[Page]]:
+        """What is written of the route's lanes, also from former topics; not of that to the notes of what is
+        left out, which all routes share, and where pages name none.
+        """
+        return {
+            lane: pages
+            for to in assignment.destinations
+            if to.topic != SKIPPED_TOPIC
+            for lane in self.view.of_source(assignment.source, to.topic)
+            if (pages := self.view.lanes[lane].of_route(self._route))
+        }
+
+    def _tell_forgotten(self, source: TopicPartition, pages: Iterable[Sequence[Page]]) -> None:
         """The group has no position of a partition that the route has copied: its source forgets those of
         groups that rest for long, or somebody deleted them.
         """
-        pages = [page for lane in lanes for page in self.view.lanes[lane].of_route(self._route)]
-        if pages:
-            copied_to = max(page.next for page in pages)
-            self.note("position_forgotten", partition=str(source), copied_to=copied_to)
+        copied_to = max(page.next for some in pages for page in some)
+        self.note("position_forgotten", partition=str(source), copied_to=copied_to)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         self.recorder.end(sources)

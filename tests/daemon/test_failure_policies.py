@@ -554,3 +554,29 @@ def keep_free(cluster: EmbeddedCluster, size: int) -> None:
     settings = {**cluster.spec.settings, "log.dir.min.free.bytes": size}
     cluster.spec = replace(cluster.spec, settings=settings)
     cluster.start_node(1)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"on": {"oversize": "skip_and_record"}},
+        {"topics": {"include": ["flights"], "name": "all.{topic}", "merge": True}},
+    ],
+    ids=["notes", "merge"],
+)
+def test_what_another_route_brought_of_a_topic_of_before_is_nothing_to_a_new_route(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, keys: dict[str, Any]
+) -> None:
+    """Their notes of what is left out, and topics that they merge, are the same."""
+    source, destination = clusters
+    for name, records in (("one", 20), ("other", 30)):
+        create(source, "flights", 1)
+        produce(source, "flights", range(records), 1)
+        topics = {"include": ["flights"], "name": f"{name}.{{topic}}"}
+        running = mirror(source, destination, **{"name": name, "topics": topics, **keys})
+        running.start()
+        running.wait_copied()
+        assert partition_of(running.status())["state"] == "copying"
+        assert running.stop() == 0
+        delete_topic(source)
+    assert count(destination, "all.flights" if "topics" in keys else "other.flights", 1) >= 30
