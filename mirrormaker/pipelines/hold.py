@@ -16,6 +16,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from threading import Event, Thread
 
 from broker.client.admin import Admin
@@ -24,6 +25,7 @@ from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.pipelines.run_marks import digest_of, is_bound
 from mirrormaker.pipelines.share import (
+    HEARTBEAT_INTERVAL_MS,
     PRIZE,
     SESSION_TIMEOUT_MS,
     UNKNOWN_YET,
@@ -38,6 +40,22 @@ from mirrormaker.topology.model import ClusterSpec, PipelineSpec, Topology
 LOOK_INTERVAL_MS = 500
 LEAVE_SECONDS = 3.0
 _STANDARD_ERROR = 2
+_SURE_MS = SESSION_TIMEOUT_MS - 2 * HEARTBEAT_INTERVAL_MS
+"""For how long nobody else holds what the daemon beside held when its group was asked: what that has heard of
+the daemon last may be so much older.
+"""
+_SETTLED = frozenset({"Stable", "Empty", "Dead"})
+"""States of a group that has said who has the prize."""
+_LOST = "it is not certain any more that it is held here: another daemon may run it"
+
+
+class _Holder(Enum):
+    """Who has the pipeline, by its group."""
+
+    BESIDE = "the daemon on this `data_dir`"
+    ELSEWHERE = "another"
+    NOBODY = "nobody"
+    UNDECIDED = "nobody else as yet"
 
 
 class HeldElsewhereError(ConfigurationError):
@@ -115,6 +133,8 @@ class _Hold:
             raise ConfigurationError([f"{self._state.path}: cannot be written: {error.strerror}"]) from error
         self._share = SharedPipeline(pipeline.name, wish, self._daemon_id, socket.gethostname(), clock)
         self._share.attendant = self
+        self._sure_until_ms = math.inf
+        """Until when nobody else has what the daemon beside held when its group was asked last."""
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
 
@@ -134,7 +154,9 @@ class _Hold:
             self._loop.call_soon_threadsafe(self._ending.set)
 
     async def _run(self) -> None:
-        if self._state.is_locked() and await self._is_held_beside():
+        asked_ms = self._clock.monotonic_ms()
+        if self._state.is_locked() and await self._find_holder() is _Holder.BESIDE:
+            self._sure_until_ms = asked_ms + _SURE_MS
             self.settled.set()
             await self._watch_daemon()
         if not self._ending.is_set():
@@ -143,49 +165,69 @@ class _Hold:
     # ---- by the daemon on this `data_dir`
 
     async def _watch_daemon(self) -> None:
-        """Until `end`, or that one holds it no longer."""
-        is_held = True
-        sure_until_ms = math.inf
-        while is_held and not self._ending.is_set():
+        """Until `end`, or that one holds it no longer, or nobody can be asked for too long."""
+        holder: _Holder | None = _Holder.BESIDE
+        while self._is_sure() and holder is not _Holder.NOBODY and self._state.is_locked():
             await self._rest()
-            try:
-                is_held = self._state.is_locked() and await self._is_held_beside()
-                sure_until_ms = math.inf
-            except BrokerError:
-                now_ms = self._clock.monotonic_ms()
-                sure_until_ms = min(sure_until_ms, now_ms + SESSION_TIMEOUT_MS / 2)
-                is_held = now_ms < sure_until_ms
+            holder = await self._ask()
+
+    def _is_sure(self) -> bool:
+        """Whether nobody else can have what is held, if it is held by now."""
+        return not self._ending.is_set() and self._clock.monotonic_ms() < self._sure_until_ms
+
+    async def _ask(self) -> _Holder | None:
+        """Who has it; None where that cannot be asked for as long as it is certain that nobody else has."""
+        asked_ms = self._clock.monotonic_ms()
+        try:
+            async with asyncio.timeout((self._sure_until_ms - asked_ms) / 1000):
+                holder = await self._find_holder()
+        except (BrokerError, TimeoutError):
+            return None
+        if holder is _Holder.ELSEWHERE:
+            self._sure_until_ms = asked_ms
+        elif holder is not _Holder.NOBODY:
+            self._sure_until_ms = asked_ms + _SURE_MS
+        return holder
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_INTERVAL_MS / 1000):
                 await self._ending.wait()
 
-    async def _is_held_beside(self) -> bool:
-        """Whether the daemon on this `data_dir` holds it. Raises BrokerError."""
+    async def _find_holder(self) -> _Holder:
+        """Raises BrokerError."""
         group = group_of(self._pipeline.name)
         async with open_cluster(self._cluster) as cluster:
             described = (await Admin(cluster).describe_groups([group]))[group]
         holders = [member.client_id for member in described.members if PRIZE in member.assignment]
-        return holders == [client_id(self._daemon_id)]
+        if not holders:
+            return _Holder.NOBODY if described.state in _SETTLED else _Holder.UNDECIDED
+        return _Holder.BESIDE if holders == [client_id(self._daemon_id)] else _Holder.ELSEWHERE
 
     # ---- as a member
 
     async def _take_part(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             sharing = tasks.create_task(self._share.run(), name="share")
-            while not self._ending.is_set() and not self._share.is_held and self._share.reason == UNKNOWN_YET:
+            while self._is_waiting() and self._is_sure():
                 await self._rest()
+                if self.settled.is_set():
+                    await self._ask()
             if self._share.is_held:
                 self.settled.set()
             elif not self._ending.is_set():
-                trouble = self._share.trouble
+                trouble, reason = self._share.trouble, self._share.reason
                 self.is_in_trouble = trouble is not None
-                self._lose(trouble or f"{self._share.reason}: it is to be run there")
+                told = _LOST if reason == UNKNOWN_YET else f"{reason}: it is to be run there"
+                self._lose(trouble or told)
             await self._ending.wait()
             self._share.close()
             await asyncio.wait([sharing], timeout=LEAVE_SECONDS)
             sharing.cancel()
+
+    def _is_waiting(self) -> bool:
+        """Whether the group has yet to say who has the pipeline."""
+        return not self._share.is_held and self._share.reason == UNKNOWN_YET
 
     def look_again(self) -> None:
         """See `Attendant`: it is held now, or is not any more."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from broker.embedded import EmbeddedCluster
 from broker.loopback import LOOPBACK, free_ports
 from mirrormaker.pipelines.hold import HeldElsewhereError, held
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.share import PRIZE, client_id, group_of
+from mirrormaker.pipelines.share import PRIZE, SESSION_TIMEOUT_MS, SharedPipeline, client_id, group_of
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
@@ -139,6 +142,11 @@ async def holders(node: EmbeddedCluster) -> list[str]:
         return [member.client_id for member in described.members if PRIZE in member.assignment]
 
 
+async def coordinator_of(node: EmbeddedCluster) -> int:
+    async with Cluster(tuple(node.bootstrap)) as client:
+        return (await Admin(client).describe_groups([group_of(NAME)]))[group_of(NAME)].coordinator
+
+
 @pytest.mark.timeout(180)
 def test_a_command_beside_the_daemon_that_holds_the_pipeline_goes_by_its_hold_and_then_by_one_of_its_own(
     cluster: ClusterFactory, tmp_path: Path
@@ -161,6 +169,68 @@ def test_a_command_beside_the_daemon_that_holds_the_pipeline_goes_by_its_hold_an
         await until(lambda: elsewhere.share.is_held)
         assert command.lost == []
         await elsewhere.end()
+
+    play(main)
+
+
+@pytest.mark.timeout(180)
+def test_a_command_goes_by_a_hold_beside_for_no_longer_than_a_session_after_the_last_answer(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster(brokers=2, settings={"offsets.topic.replication.factor": 1})
+    command = Command(pipeline_file(tmp_path, node, "one"))
+    state = StateDirectory(command.topology.data_dir)
+
+    async def main() -> None:
+        beside = Daemon(node, tmp_path, state.daemon_id())
+        beside.begin()
+        await until(lambda: beside.share.is_held)
+        with contextlib.ExitStack() as stack, state.locked():
+            await asyncio.to_thread(stack.enter_context, command.holding())
+            coordinator = node.pids[await coordinator_of(node)]
+            os.kill(coordinator, signal.SIGSTOP)  # the other answers
+            stopped = time.monotonic()
+            try:
+                await until(lambda: command.lost)
+                assert time.monotonic() - stopped < SESSION_TIMEOUT_MS / 1000
+            finally:
+                os.kill(coordinator, signal.SIGCONT)
+            await asyncio.to_thread(stack.close)
+        await beside.end()
+
+    play(main)
+
+
+class Unsettled(SharedPipeline):
+    """That of a command which its group never tells who holds the pipeline."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.timeout(180)
+def test_a_command_beside_a_daemon_has_lost_its_hold_once_the_group_names_another(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirrormaker.pipelines.hold.SharedPipeline", Unsettled)
+    node = cluster()
+    command = Command(pipeline_file(tmp_path, node, "one"))
+    state = StateDirectory(command.topology.data_dir)
+
+    async def main() -> None:
+        beside, elsewhere = (Daemon(node, tmp_path, name) for name in (state.daemon_id(), "other"))
+        beside.begin()
+        await until(lambda: beside.share.is_held)
+        with contextlib.ExitStack() as stack, state.locked():
+            await asyncio.to_thread(stack.enter_context, command.holding())
+            elsewhere.begin()
+            await until(lambda: (elsewhere.share.reason or "").startswith("another daemon"))
+            assert command.lost == [], "a rebalance takes nothing from the one that holds it"
+            beside.share.give_way()
+            await until(lambda: command.lost)
+            await asyncio.to_thread(stack.close)
+        for daemon in (beside, elsewhere):
+            await daemon.end()
 
     play(main)
 
