@@ -319,7 +319,9 @@ _OF_A_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exce
 _NO_ROOM = os.strerror(errno.ENOSPC)
 _FULL = f"out of space: {_NO_ROOM}"
 _TELLING = ("DataLossError", "ConfigurationError", "FileError", "RowError", "BrokerError")
-"""Errors of our own that Spark wraps in its own."""
+"""Errors of our own that Spark wraps in its own, those that tell most first."""
+_OF_OURS = re.compile(r"\b(?:broker|mirrormaker)\.[\w.]+: (.+)")
+"""Any of them, as a traceback of Python ends."""
 
 
 def _causes(lines: list[str]) -> Iterator[str]:
@@ -335,3 +337,6 @@ def _told(lines: list[str]) -> Iterator[str]:
             _, colon, message = line.partition(f"{word}: ")
             if colon and message:
                 yield message
+    for line in reversed(lines):
+        if found := _OF_OURS.search(line):
+            yield found[1]

@@ -104,8 +104,24 @@ async def _write_rows(
 async def send_rows(
     cluster: Cluster, producer: Producer, options: SinkOptions, batches: Iterator[pa.RecordBatch]
 ) -> int:
-    """Write all rows and wait until they are written; returns how many."""
+    """Write all rows and wait until they are written; returns how many. Raises RowError where the cluster
+    refuses one, and BrokerError.
+    """
     deliveries: list[Delivery] = []
+    try:
+        return await _send(cluster, producer, options, batches, deliveries)
+    except BrokerError as error:
+        await _raise_refusal(deliveries, error)
+        raise
+
+
+async def _send(
+    cluster: Cluster,
+    producer: Producer,
+    options: SinkOptions,
+    batches: Iterator[pa.RecordBatch],
+    deliveries: list[Delivery],
+) -> int:
     known: dict[str, TopicLimits] = {}
     count = 0
     async for batch in _awaited(batches):
@@ -130,7 +146,7 @@ async def send_rows(
             known[partition.topic].check_size(len(encoded), read_header(encoded).record_count)
             deliveries.append(await producer.send_batch(partition, encoded))
         if len(deliveries) > _DELIVERIES_MAX:
-            deliveries = await _settle(deliveries)
+            await _settle(deliveries)
     await producer.flush()
     await _settle(deliveries)
     return count
@@ -151,13 +167,17 @@ async def _awaited(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Record
         yield batch
 
 
-async def _settle(deliveries: list[Delivery]) -> list[Delivery]:
-    """Raises why a batch could not be written: RowError where that is for its rows."""
+async def _settle(deliveries: list[Delivery]) -> None:
+    """Forget what is written. Raises why a batch could not be."""
     for delivery in deliveries:
-        try:
-            await delivery
-        except ProtocolError as error:
-            if error.code not in REFUSALS:
-                raise
-            raise RowError(f"a row is refused: {error}") from error
-    return []
+        await delivery
+    deliveries.clear()
+
+
+async def _raise_refusal(deliveries: list[Delivery], error: BrokerError) -> None:
+    """Raises RowError where it is for a row that not all could be written: the `error` that was met first may
+    only say that a transaction has failed, of which another batch is the cause.
+    """
+    for met in (error, *await asyncio.gather(*deliveries, return_exceptions=True)):
+        if isinstance(met, ProtocolError) and met.code in REFUSALS:
+            raise RowError(f"a row is refused: {met}") from met

@@ -8,9 +8,10 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from mirrormaker.pipelines.loading import Load, LoadFigures
+from mirrormaker.pipelines.loading import Load, LoadFigures, describe_failure
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_record import RunKind, RunState
 from mirrormaker.pipelines.runner import RunFailedError, RunRequest
@@ -481,3 +482,18 @@ def test_a_batch_of_a_pipeline_that_gathers_comes_again_with_its_state(
     place.produce(order(number, number // 10) for number in range(25, 35))
     place.run()
     assert gathered(place) == [10, 10]
+
+
+def test_errors_of_ours_that_spark_wraps_are_told() -> None:
+    lines = (
+        "An exception was thrown from the Python worker:",
+        "Traceback (most recent call last):",
+        '  File "/mirrormaker/spark/sink.py", line 7, in write',
+        "broker.errors.ProtocolError: NOT_LEADER: t-0",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "broker.client.transaction_state.TransactionAbortableError: transaction of t: to be aborted",
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)",
+    )
+    error = PySparkException("\n".join(lines))
+    assert describe_failure(error) == "transaction of t: to be aborted"

@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.types import HostPort
+from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.sink_rows import RowError
+from tests.pipelines.place import Place, order
 from tests.spark.topics import new_topic
 
 PARTITION = "cast({} as int) as partition"
@@ -185,3 +187,29 @@ def test_rows_that_a_topic_does_not_take_any_more_are_kept_only_where_some_are_s
     set_up(bootstrap, topic, {"max.message.bytes": "20000"})
     assert outbox.send(1, parts, options) == 2
     assert values_in(spark, bootstrap, topic) == [*["bbbbb"] * 2, "ccccc", "ddddd"]
+
+
+def test_rows_that_are_refused_as_they_are_sent_are_told_and_given_up_whatever_others_meet(
+    place: Place,
+) -> None:
+    to = new_topic(place.bootstrap, partitions=2)
+    set_up(place.bootstrap, to, {"message.timestamp.after.max.ms": "3600000"})
+    place.produce(order(number, 0) for number in range(2000))
+
+    def keys(year: int) -> str:
+        columns = (
+            "repeat('x', 200) as value, cast(value.id % 2 as int) as partition, "
+            f"make_timestamp(if(value.id = 3, {year}, 2013), 1, 1, 0, 0, 0) as timestamp"
+        )
+        return (
+            "format: json\n    schema: id int, price double\n"
+            f'    steps: [{{name: s, sql: "select /*+ coalesce(1) */ {columns} from records"}}]\n'
+            f"    sinks: [{{topic: {to}, options: {{kafka.batch.size: '4096'}}}}]\n"
+        )
+
+    place.keys = keys(2090)
+    with pytest.raises(RunFailedError, match="a row is refused: INVALID_TIMESTAMP"):
+        place.run()
+    place.keys = keys(2013)
+    assert place.run().rows_written == {"0-topic": 2000}
+    assert len(values_in(place.spark, place.bootstrap, to)) == 2000

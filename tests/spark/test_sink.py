@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +12,22 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.producer import Producer
+from broker.client.producer_batch import settled_delivery
+from broker.client.transactional_producer import (
+    TransactionAbortableError,
+    TransactionalProducer,
+    TransactionStatus,
+)
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import HostPort
-from mirrormaker.spark.sink import send_rows
+from mirrormaker.spark.sink import _raise_refusal, send_rows
 from mirrormaker.spark.sink_options import parse_sink_options
-from tests.conftest import cluster_spec, forked
+from mirrormaker.spark.sink_rows import RowError
+from tests.conftest import cluster_spec, forked, until
 from tests.spark.topics import fill, new_topic
 
 
@@ -108,6 +117,42 @@ def test_a_write_that_is_not_newer_than_the_last_of_its_id_writes_nothing(
         frame.write.format("mirror").options(**writing, **once).mode("append").save()
     rows = rows_of(spark, bootstrap, topic, **{"kafka.isolation.level": "read_committed"})
     assert [row[1] for row in rows] == [b"row 1", b"row 2"]
+
+
+def test_a_row_that_is_refused_is_told_where_a_later_one_meets_the_failed_transaction(bootstrap: str) -> None:
+    topic = new_topic(bootstrap, partitions=1)
+    far = pa.array([2**52], pa.timestamp("us", tz="UTC"))
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
+    options = parse_sink_options(given)
+
+    async def write() -> None:
+        settings = replace(options.producer, transactional_id=topic)
+        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            await Admin(cluster).alter_topic_configs(topic, {"message.timestamp.after.max.ms": "3600000"})
+            async with TransactionalProducer(cluster, settings=settings) as producer:
+                await producer.init_transactions()
+
+                def batches() -> Iterator[pa.RecordBatch]:
+                    yield pa.RecordBatch.from_pydict({"value": pa.array([b"1"]), "timestamp": far})
+                    until(lambda: producer.status is TransactionStatus.ABORTABLE, "the row is refused")
+                    yield pa.RecordBatch.from_pydict({"value": pa.array([b"2"])})
+
+                async with producer.transaction():
+                    await send_rows(cluster, producer, options, batches())
+
+    with pytest.raises(RowError, match="a row is refused: INVALID_TIMESTAMP"):
+        asyncio.run(write())
+
+
+def test_a_row_that_is_refused_is_told_where_others_were_given_up_before_it() -> None:
+    async def fail() -> None:
+        error = TransactionAbortableError("the transaction failed")
+        refusal = ProtocolError(ErrorCode.INVALID_TIMESTAMP, "too far")
+        deliveries = [settled_delivery("t", 0, 0, given) for given in (None, error, refusal)]
+        await _raise_refusal(deliveries, error)
+
+    with pytest.raises(RowError, match="a row is refused: INVALID_TIMESTAMP: too far"):
+        asyncio.run(fail())
 
 
 @pytest.mark.parametrize(
