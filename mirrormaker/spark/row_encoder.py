@@ -6,7 +6,7 @@ one run of bytes with record after record, which is cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from broker.records.batch import BatchHeader, Codec
+from broker.records.batch import BatchHeader, Codec, read_header
 from broker.records.builder import enclose
 from broker.types import NO_PRODUCER_ID
 from mirrormaker.spark.key_hashes import binary_parts
@@ -87,6 +87,23 @@ def encode_rows(rows: Rows, targets: Numbers, terms: BatchTerms) -> Iterator[tup
         header = _header(batch_count, int(timestamps[0]), int(timestamps.max()))
         part = content[bounds[first] : bounds[first + batch_count]]
         yield int(targets[first]), enclose(header, part, terms.codec, terms.level)
+
+
+def encode_within(
+    rows: Rows, targets: Numbers, terms: BatchTerms, bytes_max_of: Callable[[int], int]
+) -> Iterator[tuple[int, bytearray]]:
+    """As `encode_rows`, with batches of several rows no larger than their target takes, as they are sent:
+    what cannot be compressed grows by that.
+    """
+    first = 0
+    for target, encoded in encode_rows(rows, targets, terms):
+        count = read_header(encoded).record_count
+        if count == 1 or len(encoded) <= bytes_max_of(target):
+            yield target, encoded
+        else:
+            for half in np.array_split(np.arange(first, first + count), 2):
+                yield from encode_within(rows.take(half), targets[half], terms, bytes_max_of)
+        first += count
 
 
 def _batch_starts(targets: Numbers, sizes: Numbers, bytes_max: int) -> NDArray[np.int64]:

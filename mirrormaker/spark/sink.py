@@ -24,8 +24,7 @@ from pyspark.sql.datasource import (
 from broker.client.cluster import Cluster
 from broker.client.producer import Delivery, Producer
 from broker.errors import BrokerError, ProtocolError
-from broker.records.batch import read_header
-from mirrormaker.spark.row_encoder import encode_rows
+from mirrormaker.spark.row_encoder import encode_within
 from mirrormaker.spark.sink_options import SinkDelivery, SinkOptions
 from mirrormaker.spark.sink_rows import RowError, target_rows, topics_of, with_usual_types
 from mirrormaker.spark.sink_transactions import TaskIdentity, write_once
@@ -141,9 +140,11 @@ async def _send(
         )
         records_bytes_max = min(known[topic].records_bytes_max for topic in topics)
         terms = replace(options.batches, bytes_max=min(options.batches.bytes_max, records_bytes_max))
-        for target, encoded in encode_rows(found.rows, found.targets, terms):
+        limits = [known[partition.topic] for partition in found.partitions]
+        bytes_max = [limit.bytes_max for limit in limits]
+        for target, encoded in encode_within(found.rows, found.targets, terms, bytes_max.__getitem__):
             partition = found.partitions[target]
-            known[partition.topic].check_size(len(encoded), read_header(encoded).record_count)
+            limits[target].check_size(len(encoded))
             deliveries.append(await producer.send_batch(partition, encoded))
         if len(deliveries) > _DELIVERIES_MAX:
             await _settle(deliveries)

@@ -41,12 +41,11 @@ class TopicLimits:
         """Of the records in a batch."""
         return max(self.bytes_max - HEADER_SIZE, 1)
 
-    def check_size(self, size: int, rows: int = 1) -> None:
-        """Raises RowError for a batch that is too large."""
+    def check_size(self, size: int) -> None:
+        """Raises RowError for the batch of a row that is too large."""
         if size > self.bytes_max:
-            told = "a row takes" if rows == 1 else f"{rows} rows take"
             takes = f"{self.topic} takes no more than {self.bytes_max}, by {self.setting}"
-            raise RowError(f"{told} {size} bytes, and {takes}")
+            raise RowError(f"a row takes {size} bytes, and {takes}")
 
     def row_without_key(self) -> RowError:
         """Compaction could not tell what it is about."""

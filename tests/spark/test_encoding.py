@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from broker.records.batch import Codec, read_header, verify_crc
 from broker.records.reader import read_records
 from broker.types import TopicPartition
 from mirrormaker.spark.key_hashes import choose_partitions
-from mirrormaker.spark.row_encoder import BatchTerms, Rows, encode_rows
+from mirrormaker.spark.row_encoder import BatchTerms, Rows, encode_rows, encode_within
 from mirrormaker.spark.sink_options import SinkDelivery, WriteId, parse_sink_options
 from mirrormaker.spark.sink_rows import RowError, check_columns, target_rows, with_usual_types
 from mirrormaker.spark.varints import NumberBuffer, pack_numbers
@@ -85,6 +86,28 @@ def test_batches_hold_the_rows_of_their_target_in_order(
     for (key, value, timestamp, row_headers), target in rows:
         expected[target].append((key, value, timestamp, list(row_headers or ()) if has_headers else []))
     assert written == expected
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_batches_that_grow_by_compression_have_fewer_rows(codec: Codec) -> None:
+    noise = np.random.default_rng(7).bytes(4 * 1000)
+    rows = Rows(
+        keys=pa.nulls(8, pa.binary()),
+        values=pa.array([noise[start : start + 1000] for start in range(0, 4000, 1000)] * 2, pa.binary()),
+        timestamps=np.full(8, NOW_MS),
+    )
+    plain = BatchTerms(codec=Codec.NONE, bytes_max=1 << 20)
+    targets = np.repeat([0, 1], 4)
+    (_, whole), _ = encode_rows(rows, targets, plain)
+    limits = [len(whole), 1 << 20]
+    batches = list(encode_within(rows, targets, replace(plain, codec=codec), limits.__getitem__))
+    read = [(target, read_records(batch, read_header(batch), size_max=1 << 24)) for target, batch in batches]
+    assert [target for target, _ in read] == [0, 0, 1]
+    assert all(len(batch) <= limits[target] for target, batch in batches)
+    values = [bytes(record.value or b"") for _, records in read for record in records]
+    assert values == rows.values.to_pylist()
+    least = encode_within(rows, targets, replace(plain, codec=codec), lambda target: 1)
+    assert len(list(least)) == 8
 
 
 def batch_of(**columns: pa.Array[Any]) -> pa.RecordBatch:
