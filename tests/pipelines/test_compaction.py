@@ -149,6 +149,19 @@ def test_files_with_names_keep_them_and_those_of_others_are_apart(
     assert Counter(first.splitlines()) == Counter(["id,name", "1,a", "id,name", '2,"', '"'])
 
 
+def test_lines_of_names_become_no_rows_where_a_pipeline_bounds_how_many_tasks_read_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    context = spark.sparkContext._jsc.sc()
+    context.conf().set("spark.sql.files.maxPartitionNum", "2")  # as keys of `spark` are
+    try:
+        files = [f"id,name\n{number},a\n" for number in range(4)]
+        ((after,),) = compacted(spark, tmp_path, "csv", [files], header="true")
+    finally:
+        context.conf().remove("spark.sql.files.maxPartitionNum")
+    assert sorted(after.splitlines()) == ["0,a", "1,a", "2,a", "3,a", "id,name"]
+
+
 def test_what_cannot_be_kept_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="files in UTF-16 cannot be put together"):
         compacted(spark, tmp_path, "csv", CSV, encoding="UTF-16")

@@ -29,8 +29,11 @@ _NOTE = ".json"
 WHOLE_FILES = {
     "spark.sql.files.maxPartitionBytes": str(1 << 50),
     "spark.sql.files.openCostInBytes": str(1 << 50),
+    "spark.sql.files.maxPartitionNum": str((1 << 31) - 1),
 }
-"""Each file is one task's, however many cores there are: its rows keep their order and their transaction."""
+"""Each file is one task's, however many cores there are and whatever `spark` of a pipeline says: its rows
+keep their order and their transaction.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
