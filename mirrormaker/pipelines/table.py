@@ -186,7 +186,7 @@ class Table:
         for name in self.files.list_names(_COMMITS):
             if name.endswith(".json") and not name.startswith("."):
                 self._move_in(read_note(self.files, f"{_COMMITS}/{name}") or {})
-        self.files.delete(_STAGING)
+        self.files.discard(_STAGING)
 
     def holds(self, key: str, number: int) -> bool:
         """Whether a batch is part of the table, as far back as batches are known again."""
@@ -204,7 +204,7 @@ class Table:
         """
         note = _note_of(f"added-{uuid.uuid4().hex}", 0)
         rows = self._commit(note, frame)
-        self.files.delete(note)
+        self.files.discard(note)
         return rows
 
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
@@ -244,7 +244,7 @@ class Table:
         try:
             writer.save(self.files.url(f"{staged}/{window}" if window else staged))
         except PySparkException:
-            self.files.delete(staged)  # which may be what has filled the disk
+            self.files.discard(staged)  # which may be what has filled the disk
             raise
         return staged
 
@@ -258,7 +258,7 @@ class Table:
             self.files.make_folder(_COMMITS)
             write_note(self.files, note, commit)
         self._move_in(commit)
-        self.files.delete(str(commit["staged"]))
+        self.files.discard(str(commit["staged"]))
         return int(commit["rows"])
 
     def _stage(self, frame: DataFrame) -> tuple[str, list[str], int]:
@@ -300,7 +300,7 @@ class Table:
         for window in told["removed"]:
             for gone in [window] if window else self.files.list_files(""):
                 self.files.delete(gone)
-        self.files.delete(staged)
+        self.files.discard(staged)
         self.files.delete(_SWAP)
 
     def _swap_window(self, staged: str, window: str, names: list[str]) -> None:

@@ -118,8 +118,17 @@ class TableFiles:
         raise FileError(f"{self.url(path)}: {os.strerror(number)}")
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder and all in it; nothing happens when it is not there."""
-        self._ask(lambda: self._fs.delete(self._at(path), True))
+        """Remove a file, or a folder and all in it; nothing happens when it is not there. Raises FileError,
+        also where part of it stays.
+        """
+        if not self.discard(path) and self.exists(path):
+            raise FileError(f"{self.url(path)}: cannot be removed")
+
+    def discard(self, path: str) -> bool:
+        """As `delete`, for what nobody reads any more: it stays where a filesystem does not let it go, which
+        is False.
+        """
+        return bool(self._ask(lambda: self._fs.delete(self._at(path), True)))
 
     def read_text(self, path: str) -> str | None:
         """A whole file; None when it is not there."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +230,47 @@ def test_windows_are_swapped_by_the_next_run_when_that_was_cut_off(
             table.replace(asked, rows(spark, range(10, 14)))
     table.recover()
     assert held(table) == {0: [10, 12], 1: [11, 13]}
+
+
+@contextmanager
+def kept(*files: Path) -> Iterator[None]:
+    """While the filesystem does not let these go."""
+    done = [subprocess.run(["chattr", "+i", str(each)], check=False, capture_output=True) for each in files]
+    try:
+        if any(each.returncode for each in done):
+            pytest.skip("this filesystem, or user, cannot keep files from being removed")
+        yield
+    finally:
+        for each in files:
+            subprocess.run(["chattr", "-i", str(each)], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize(("can_exchange", "hour"), [(True, 2), (False, 0)])
+def test_windows_that_cannot_be_removed_are_told_until_they_can(
+    spark: SparkSession, table: Table, can_exchange: bool, hour: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.append("c", 0, rows(spark, range(6), hours=3))
+    if not can_exchange:
+        monkeypatch.setattr(TableFiles, "exchange", lambda files, path, other: False)
+    asked = Span(start_ms=DAY, end_ms=DAY + 3 * 3_600_000)
+    with kept(*Path(table.files.root, f"date=2013-01-01/hour={hour}").glob("*.parquet")):
+        with pytest.raises(FileError, match=rf"date=2013-01-01/hour={hour}.*: cannot be removed"):
+            table.replace(asked, rows(spark, range(10, 14)))
+        with pytest.raises(FileError, match="cannot be removed"):
+            table.recover()
+    table.recover()
+    assert held(table) == {0: [10, 12], 1: [11, 13]}
+
+
+def test_what_nobody_reads_any_more_may_stay(spark: SparkSession, table: Table) -> None:
+    left = Path(table.files.root, "_mirrormaker/staging/left/part-0")
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with kept(left):
+        table.recover()
+        assert table.append("c", 0, rows(spark, range(4))) == 4
+    table.recover()
+    assert not left.exists()
 
 
 class Copying:

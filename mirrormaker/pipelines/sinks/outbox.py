@@ -62,7 +62,7 @@ class Outbox:
         noted = {batch.staged for batch in self._noted().values()}
         for name in names - noted:
             if not name.endswith(_NOTE):
-                self._files.delete(f"{self._folder}/{name}")
+                self._files.discard(f"{self._folder}/{name}")
 
     def settle(self, options: Mapping[str, str]) -> None:
         """Keep no longer what runs before this one could not send as it was refused, if none of it was sent:
@@ -75,7 +75,7 @@ class Outbox:
                 options, self._job, number, len(self._files.list_files(staged))
             ):
                 self._files.delete(f"{self._folder}/{number}{_NOTE}")
-                self._files.delete(staged)
+                self._files.discard(staged)
 
     def holds(self, number: int) -> bool:
         """Whether the rows of this batch were kept: else none of it was sent."""
@@ -100,8 +100,8 @@ class Outbox:
                     self._write(note, replace(batch, refused=True))
                 raise
             self._write(note, replace(batch, sent=True, refused=False))
-        self._files.delete(f"{self._folder}/{batch.staged}")
-        self._files.delete(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
+        self._files.discard(f"{self._folder}/{batch.staged}")
+        self._files.discard(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
         return batch.rows
 
     def _stage(self, frame: DataFrame, options: Mapping[str, str]) -> _Batch:
