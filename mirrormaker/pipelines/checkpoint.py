@@ -187,7 +187,7 @@ class Checkpoint:
     def problems(self, pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
         """Why this checkpoint is none for `pipeline` as it is now: key and message."""
         generation = self.generation
-        if generation is not None and (lost := self._lost_beginning(generation)) is not None:
+        if generation is not None and not self._has_loaded(generation) and (lost := self.lost_beginning()):
             yield "checkpoint", lost
         for query, last in counted_batches(self._folder.runs()).items():
             if query.startswith(f"{generation}/") and last >= self._count(query, "offsets"):
@@ -211,15 +211,19 @@ class Checkpoint:
             ]
             yield from others or _moved(known["digests"], now["digests"])
 
-    def _lost_beginning(self, generation: str) -> str | None:
-        """Told where the first batch of a query may come again, which begins there."""
-        note = f"{generation}/{_BEGINNING}"
-        if not is_garbled(self.files, note) or all(
-            self._count(query, "commits") for query in self._begun_queries(generation)
-        ):
+    def lost_beginning(self) -> str | None:
+        """Why it is not known any more where the first run began, and what to do about it; None where it is,
+        or never was.
+        """
+        note = f"{self.generation}/{_BEGINNING}"
+        if not is_garbled(self.files, note):
             return None
         hint = "have it say where loading began, {TOPIC: {PARTITION: OFFSET}} in JSON"
         return f"{self.files.url(note)}: {GARBLED}: {hint}, or {_ANEW}"
+
+    def _has_loaded(self, generation: str) -> bool:
+        """Whether no first batch of a query can come again, which would begin where the first run did."""
+        return all(self._count(query, "commits") for query in self._begun_queries(generation))
 
     def sync_batch(self, query: str, number: int) -> None:
         """Have on the disk what Spark has noted of a batch that begins, and of the one before. What sinks

@@ -79,8 +79,8 @@ def reload_windows(
 ) -> Reloaded:
     """Write the windows anew that `asked` lies in; by the one that holds the pipeline's lock.
 
-    Raises ConfigurationError when the pipeline's tables have no windows, or the topics do not have all of
-    them any more.
+    Raises ConfigurationError when the pipeline's tables have no windows, the topics do not have all of them
+    any more, or it is not known any more where loading began.
     """
     if pipeline.watermark is not None:
         raise ConfigurationError([_NO_WINDOWS])
@@ -89,6 +89,8 @@ def reload_windows(
     ends, generation = checkpoint.loaded_ends(), checkpoint.generation
     if not ends or generation is None:
         raise ConfigurationError([f"pipeline {pipeline.name!r} has not loaded anything yet"])
+    if (lost := checkpoint.lost_beginning()) is not None:
+        raise ConfigurationError([lost])
     assert pipeline.cluster is not None
     cluster = topology.clusters[pipeline.cluster]
 

@@ -314,3 +314,20 @@ def test_every_record_is_in_the_table_once_whatever_notes_were_lost(
     lose_in(here / "load/offsets/3", LOSSES["empty"])
     with pytest.raises(BrokerError, match=r"load/offsets/3: is empty or cut short, .* its rows are loaded"):
         place.run()
+
+
+def test_windows_are_not_written_anew_while_it_is_not_known_where_loading_began(place: Place) -> None:
+    place.keys += "    start: latest\n"
+    place.produce(order(number, 0) for number in range(4))
+    place.run()
+    place.produce(order(number, 0) for number in range(4, 8))
+    place.run()
+    (note,) = (place.folder / "data/pipelines/p/checkpoint").glob("*/beginning")
+    said = note.read_text()
+    lose_in(note, LOSSES["empty"])
+    with pytest.raises(RunFailedError, match=r"beginning: is empty or cut short, .* say where loading began"):
+        place.reload(0, 1)
+    assert place.ids() == list(range(4, 8))
+    note.write_text(said)
+    place.reload(0, 1)
+    assert place.ids() == list(range(4, 8))
