@@ -138,7 +138,11 @@ class Table:
 
     def changed_columns(self, frame: DataFrame) -> list[str]:
         """Which columns of `frame` have another type, name or place in the files that are there, in words."""
-        known, fold = self.column_types(), name_fold(self._spark)
+        problems = self._differences(frame, self.column_types())
+        return problems if problems and self.files.list_files("") else []
+
+    def _differences(self, frame: DataFrame, known: Mapping[str, str]) -> list[str]:
+        fold = name_fold(self._spark)
         by_name = {fold(name): name for name in known} | {name: name for name in known}
         problems = []
         for name, kind in frame.dtypes:
@@ -169,11 +173,12 @@ class Table:
         ]
 
     def note_columns(self, frame: DataFrame) -> None:
-        """Remember the columns of `frame` along with those that are known. Raises ConfigurationError."""
+        """Remember the columns of `frame` along with those that files have. Raises ConfigurationError."""
         if problems := self.changed_columns(frame):
             raise ConfigurationError(problems)
-        known = self.column_types()
-        if known != (both := known | dict(frame.dtypes)):
+        known, now = self.column_types(), dict(frame.dtypes)
+        both = now if self._differences(frame, known) else known | now
+        if known != both:
             write_note(self.files, _COLUMNS, both)
 
     def column_types(self) -> dict[str, str]:

@@ -152,6 +152,19 @@ def test_a_table_has_one_format_and_the_same_subfolders_once_there_are_files(
     table.note_layout()
 
 
+def test_columns_may_have_other_types_until_there_are_files(spark: SparkSession, table: Table) -> None:
+    def priced(price: str) -> DataFrame:
+        return rows(spark, range(4)).withColumn("price", f.expr(price))
+
+    table.claim("p", "c")
+    table.note_columns(priced("'x'").withColumn("gone", f.lit(1)))
+    table.note_columns(priced("1.5D"))
+    assert list(table.column_types()) == ["id", "date", "hour", "price"]
+    table.append("c", 0, priced("1.5D"))
+    with pytest.raises(ConfigurationError, match="column 'price' is string, and double in the files of"):
+        table.note_columns(priced("'x'"))
+
+
 def test_columns_are_known_by_the_names_and_places_that_readers_know_them_by(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -163,6 +176,7 @@ def test_columns_are_known_by_the_names_and_places_that_readers_know_them_by(
         found = Table(spark, str(tmp_path / name), layout)
         found.files.make_folder("_mirrormaker")
         found.note_columns(columns("id", "date", "price"))
+        found.files.write_text("date=1/part-0", "")
         return found
 
     parquet = table_of("rows", "parquet")
