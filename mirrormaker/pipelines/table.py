@@ -200,8 +200,18 @@ class Table:
     def append(self, key: str, number: int, frame: DataFrame) -> int:
         """Add the rows of a batch, once; returns how many it has. `number` counts the batches of `key`."""
         rows = self._commit(_note_of(key, number), frame)
-        self.files.delete(_note_of(key, number - COMMITS_KEPT))
+        for name in self._notes_before(key, number - COMMITS_KEPT + 1):
+            self.files.discard(f"{_COMMITS}/{name}")
         return rows
+
+    def _notes_before(self, key: str, number: int) -> list[str]:
+        """Those of earlier batches: not each number need have one."""
+        numbers = {
+            name: name.removeprefix(f"{key}-").removesuffix(".json")
+            for name in self.files.list_names(_COMMITS)
+            if name.startswith(f"{key}-")
+        }
+        return [name for name, told in numbers.items() if told.isdecimal() and int(told) < number]
 
     def add(self, frame: DataFrame) -> int:
         """Add rows that are of no batch: all or none of them, and again when they come again. Returns how

@@ -287,6 +287,15 @@ def test_what_nobody_reads_any_more_may_stay(spark: SparkSession, table: Table) 
     assert not left.exists()
 
 
+def test_few_batches_are_noted_however_far_they_lie_apart(spark: SparkSession, table: Table) -> None:
+    for number in range(0, 28, 7):
+        table.append("c", number, rows(spark, range(1)))
+    table.append("c-other", 5, rows(spark, range(1)))
+    noted = {number for number in range(28) if table.holds("c", number)}
+    assert noted == {14, 21}
+    assert table.holds("c-other", 5)
+
+
 class Copying:
     """Renames as object stores have them: file by file a copy, then the removal of what was copied; cut off
     after some of these.
