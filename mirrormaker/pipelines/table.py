@@ -317,6 +317,7 @@ class Table:
                 self.files.delete(gone)
         self.files.discard(staged)
         self.files.delete(_SWAP)
+        self.files.sync(_NOTES)  # else it is done again after a loss of power, when more may be in there
 
     def _swap_window(self, staged: str, window: str, names: list[str]) -> None:
         """Unless that is done already: what was swapped in took its mark along."""

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
+from mirrormaker.pipelines import table_files
 from mirrormaker.pipelines.sinks.files import table_of
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.table_files import AS_NAMED, FileError, TableFiles
@@ -285,6 +286,23 @@ def test_what_nobody_reads_any_more_may_stay(spark: SparkSession, table: Table) 
         assert table.append("c", 0, rows(spark, range(4))) == 4
     table.recover()
     assert not left.exists()
+
+
+def test_a_swap_is_noted_as_done_on_the_disk_before_anything_else_is_done(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power would have windows be removed again that have rows by then."""
+    table.append("c", 0, rows(spark, range(4)))
+    synced: list[tuple[str, bool]] = []
+    sync = table_files.sync
+
+    def seen(path: Path) -> None:
+        synced.append((path.name, (path / "swap.json").exists()))
+        sync(path)
+
+    monkeypatch.setattr(table_files, "sync", seen)
+    table.replace(Span(start_ms=DAY, end_ms=DAY + DAY_MS), rows(spark, range(4), 1))
+    assert synced[-1] == ("_mirrormaker", False)
 
 
 def test_few_batches_are_noted_however_far_they_lie_apart(spark: SparkSession, table: Table) -> None:
