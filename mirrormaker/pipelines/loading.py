@@ -183,8 +183,9 @@ class Load:
             queries = {QUARANTINE: [], **{name: [sink] for name, sink in zip(names, sinks, strict=True)}}
         for name, its in queries.items():
 
-            def holds(number: int, its: list[Sink] = its) -> bool:
-                return self._quarantine.holds(number) or any(sink.holds(number) for sink in its)
+            def holds(number: int, name: str = name, its: list[Sink] = its) -> bool:
+                is_quarantined = name in (LOAD, QUARANTINE) and self._quarantine.holds(number)
+                return is_quarantined or any(sink.holds(number) for sink in its)
 
             self._checkpoint.mend(f"{self._generation}/{name}", holds)
 

@@ -316,6 +316,36 @@ def test_every_record_is_in_the_table_once_whatever_notes_were_lost(
         place.run()
 
 
+@pytest.mark.long
+def test_a_batch_of_a_sink_is_made_anew_whatever_quarantine_has_under_its_number(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a watermark each sink is a query, which counts its batches by itself."""
+    place.keys += "    watermark: {delay: 1h}\n"
+    place.produce([order(0, 0)])
+    place.run()
+    checkpoint = place.folder / "data/pipelines/p/checkpoint"
+    (query,) = checkpoint.glob("*/0-*")
+
+    def cut_off(*what: object) -> int:
+        raise OSError("cut off")
+
+    place.produce([order(1, 0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(FilesSink, "append", cut_off)
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    number = max(int(each.name) for each in (query / "offsets").iterdir() if each.name.isdecimal())
+    assert not (query / f"commits/{number}").exists()
+    commits = place.folder / "data/pipelines/p/quarantine/_mirrormaker/commits"
+    commits.mkdir(exist_ok=True)
+    malformed = {"staged": "none", "files": [], "rows": 1}
+    (commits / f"{query.parent.name}-quarantine-{number}.json").write_text(json.dumps(malformed))
+    lose_in(query / f"offsets/{number}", LOSSES["empty"])
+    place.run()
+    assert place.ids() == [0, 1]
+
+
 def test_windows_are_not_written_anew_while_it_is_not_known_where_loading_began(place: Place) -> None:
     place.keys += "    start: latest\n"
     place.produce(order(number, 0) for number in range(4))
