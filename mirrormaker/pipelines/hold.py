@@ -238,7 +238,7 @@ class _Hold:
     async def drop(self, *, gently: bool) -> None:
         """See `Attendant`."""
         if not self._ending.is_set():
-            self._lose(self._share.reason or "another daemon is to run it")
+            self._lose(self._share.reason or "another daemon or command is to run it")
 
     def _lose(self, reason: str) -> None:
         """It is not held; whoever waits for it is refused."""

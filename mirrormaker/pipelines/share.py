@@ -334,7 +334,7 @@ class SharedPipeline:
 
     async def _lose_prize(self, *, gently: bool) -> None:
         self._has_prize = False
-        reason = None if self._closing.is_set() else "another daemon is to run it"
+        reason = None if self._closing.is_set() else "another daemon or command is to run it"
         await self._let_go(reason, gently=gently)
 
     async def _step_back(self, member: GroupMember) -> None:
@@ -372,8 +372,8 @@ class SharedPipeline:
 
 def _describe_holder(mark: RunMark | None) -> str:
     if mark is None:
-        return "another daemon is to run it"
-    return f"another daemon is to run it; the last run was of {mark.daemon} on {mark.host}"
+        return "another daemon or command is to run it"
+    return f"another daemon or command is to run it; the last run was of {mark.daemon} on {mark.host}"
 
 
 def _first_of(group: BaseExceptionGroup[BrokerError]) -> BrokerError:

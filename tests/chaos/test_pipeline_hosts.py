@@ -24,7 +24,7 @@ from tests.chaos.pipeline_daemon import COPY, EVERY, PATIENCE_SECONDS, TOPIC, Pi
 from tests.daemon.conftest import wait_until
 
 NAME = PipelineName("p")
-REFUSED = "pipeline 'p': another daemon is to run it; the last run was of "
+REFUSED = "pipeline 'p': another daemon or command is to run it; the last run was of "
 YESTERDAY_TO_TOMORROW = ("--from", "2020-01-01")
 
 pytestmark = pytest.mark.timeout(3 * PATIENCE_SECONDS)

@@ -78,10 +78,10 @@ def test_of_commands_on_two_hosts_one_is_refused_until_the_other_has_ended(
     node = cluster()
     one, other = (Command(pipeline_file(tmp_path, node, host)) for host in ("one", "other"))
     with one.holding():
-        assert "another daemon is to run it" in (other.refusal or "")
+        assert "another daemon or command is to run it" in (other.refusal or "")
         done = mirrormaker("pipeline", "run", str(tmp_path / "other.yaml"), NAME)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"pipeline {NAME!r}: another daemon is to run it" in done.stderr
+        assert f"pipeline {NAME!r}: another daemon or command is to run it" in done.stderr
     assert other.refusal is None
     assert one.lost == other.lost == []
 
@@ -122,7 +122,7 @@ def test_a_command_is_refused_where_a_daemon_elsewhere_holds_the_pipeline_and_da
         with contextlib.ExitStack() as stack:
             await asyncio.to_thread(stack.enter_context, command.holding())
             daemon.begin()
-            await until(lambda: daemon.share.reason == "another daemon is to run it")
+            await until(lambda: daemon.share.reason == "another daemon or command is to run it")
             assert not daemon.runs
             await asyncio.to_thread(stack.close)
         await until(lambda: daemon.runs)
