@@ -22,6 +22,7 @@ from broker.client.dead_letter_headers import (
 )
 from broker.records.record import Record
 from broker.types import TopicPartition
+from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.topology.model import FailurePolicies, FailurePolicy, RecordErrorPolicy
 
@@ -120,7 +121,7 @@ class Aside:
             "value": _text(record.value),
             **more,
         }
-        key, value = (json.dumps(each).encode() for each in (place, said))
+        key, value = encode_document(place), json.dumps(said).encode()
         return self.skipped_lane, Record(record.offset, record.timestamp, 0, key, value, ())
 
     def _dead_letter(self, record: Record, problem: str) -> Record:
