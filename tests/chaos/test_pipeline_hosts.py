@@ -7,7 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -52,7 +52,8 @@ class OtherHost:
             yield process
         finally:
             for each in [*process.children(recursive=True), process]:
-                each.kill()
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
             process.wait()
 
     def runs(self) -> list[RunRecord]:
