@@ -559,10 +559,13 @@ def keep_free(cluster: EmbeddedCluster, size: int) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"on": {"oversize": "skip_and_record"}},
-        {"topics": {"include": ["flights"], "name": "all.{topic}", "merge": True}},
+        pytest.param({"on": {"oversize": "skip_and_record"}}, id="notes"),
+        pytest.param(
+            {"topics": {"include": ["flights"], "name": "all.{topic}", "merge": True}},
+            id="merge",
+            marks=pytest.mark.long,
+        ),
     ],
-    ids=["notes", "merge"],
 )
 def test_what_another_route_brought_of_a_topic_of_before_is_nothing_to_a_new_route(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, keys: dict[str, Any]

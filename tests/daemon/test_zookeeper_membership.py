@@ -281,6 +281,7 @@ def test_a_route_that_was_moved_without_its_positions_in_zookeeper_does_not_go_o
     assert daemon.stop() == 0
 
 
+@pytest.mark.long
 def test_a_route_in_zookeeper_that_was_moved_back_goes_on_there_when_it_leads_elsewhere(
     cluster: ClusterFactory, mirror: MirrorFactory
 ) -> None:
@@ -305,6 +306,7 @@ def test_a_route_in_zookeeper_that_was_moved_back_goes_on_there_when_it_leads_el
     assert daemon.stop() == 0
 
 
+@pytest.mark.long
 def test_what_at_most_once_lost_before_a_route_met_elsewhere_is_explained_by_audits(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

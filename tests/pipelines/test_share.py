@@ -284,7 +284,9 @@ def test_daemons_that_cannot_agree_run_it_each_until_they_can(
             await until(lambda: all(daemon.runs for daemon in daemons))
             await admin.alter_topic_configs(CONTROL_TOPIC, {"cleanup.policy": "compact"})
             await until(
-                lambda: any("another daemon is to" in (daemon.share.reason or "") for daemon in daemons)
+                lambda: any(
+                    "another daemon or command is to" in (daemon.share.reason or "") for daemon in daemons
+                )
             )
             await until(lambda: [daemon.runs for daemon in daemons].count(True) == 1)
             assert [daemon.share.is_held for daemon in daemons].count(True) == 1
