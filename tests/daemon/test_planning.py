@@ -306,7 +306,10 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_r
     assert plan(file)[0] == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "exactly_once"])
+@pytest.mark.parametrize(
+    "delivery",
+    ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.long), "exactly_once"],
+)
 def test_a_route_whose_copies_are_to_go_elsewhere_asks_about_the_topic_there(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:

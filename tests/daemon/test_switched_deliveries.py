@@ -125,7 +125,14 @@ async def leave_behind(source: EmbeddedCluster, position: int, there: int) -> bo
         return True
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        "at_least_once",
+        pytest.param("exactly_once", marks=pytest.mark.long),
+        pytest.param("at_most_once", marks=pytest.mark.long),
+    ],
+)
 def test_what_a_killed_process_lost_is_lost_under_every_delivery(
     cluster: ClusterFactory, mirror: MirrorFactory, delivery: str
 ) -> None:

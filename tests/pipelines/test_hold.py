@@ -173,6 +173,7 @@ def test_a_command_beside_the_daemon_that_holds_the_pipeline_goes_by_its_hold_an
     play(main)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_command_goes_by_a_hold_beside_for_no_longer_than_a_session_after_the_last_answer(
     cluster: ClusterFactory, tmp_path: Path

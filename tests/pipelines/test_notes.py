@@ -346,6 +346,7 @@ def test_a_batch_of_a_sink_is_made_anew_whatever_quarantine_has_under_its_number
     assert place.ids() == [0, 1]
 
 
+@pytest.mark.long
 def test_windows_are_not_written_anew_while_it_is_not_known_where_loading_began(place: Place) -> None:
     place.keys += "    start: latest\n"
     place.produce(order(number, 0) for number in range(4))
