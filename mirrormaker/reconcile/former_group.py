@@ -90,7 +90,7 @@ async def former_positions(
         is_said = said is former.membership
         async with _group(former, spec, source, reads_only=True) as group:
             stored = await _stored(group, former, source, _passed_over(bool(here), is_said=is_said))
-        has = [TopicPartition(topic, number) for topic, offsets in here.items() for number in offsets]
+        has = {TopicPartition(topic, number) for topic, offsets in here.items() for number in offsets}
         found = await _found(route, source, stored, has, is_said=is_said)
     except BrokerError as error:
         raise FormerGroupError(route, former, str(error)) from error
