@@ -23,7 +23,7 @@ from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.log_reader import FETCH_BYTES, LogReader
+from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView, committed_only
 from mirrormaker.topology.model import Delivery
@@ -38,8 +38,8 @@ MARKERS_OF_ALL_READ_MAX = 1_000
 """The same of all lanes together, about: each place is a round trip of its own."""
 MARKERS_LANE = "audit-markers"
 """Of the connections over which such places are asked for; they are kept from audit to audit."""
-MARKER_FETCH_BYTES = 4096
-"""Asked for at a place where a marker may stand: whatever stands there is answered whole."""
+GAP_FETCH_BYTES = 4096
+"""Asked for first: at most places a marker stands alone, or a few records."""
 BACK_OFFSETS = 200_000
 """A process that stood still while another took over repeats what lies so far back, at most."""
 GAP_RECORDS_MAX = 50_000
@@ -218,7 +218,7 @@ class GapAudit:
             gap,
             committed_only=True,
             lane=self._lane_there,
-            fetch_bytes=MARKER_FETCH_BYTES if gap.length == 1 else FETCH_BYTES,
+            fetch_bytes=GAP_FETCH_BYTES,
         )
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:

@@ -23,7 +23,8 @@ from broker.wire.messages.fetch import FetchRequest, PartitionData
 from mirrormaker.audit.entries import Entry, check, visible_entries
 from mirrormaker.audit.ranges import Range
 
-FETCH_BYTES = 4 << 20
+FIRST_FETCH_BYTES = 64 << 10
+FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS = 500
 RETRIES_TIMEOUT_MS = 30_000
 
@@ -40,10 +41,10 @@ class LogReader:
         committed_only: bool,
         lane: str,
         verifies: bool = True,
-        fetch_bytes: int = FETCH_BYTES,
+        fetch_bytes: int = FIRST_FETCH_BYTES,
     ) -> None:
         """`lane`: of the connections that it takes; see `Cluster.new_lane`. `verifies`: the checksums of
-        batches.
+        batches. `fetch_bytes`: asked for first; more with each fetch, so that a short stretch costs little.
         """
         self.bytes = 0
         self.log_start = 0
@@ -75,6 +76,7 @@ class LogReader:
                     return
                 position = fetched.next_offset
                 self.bytes += len(fetched.records)
+                self._ask_for_more(len(fetched.records))
                 if position < self._within.next:
                     coming = asyncio.create_task(self._ask(position))
                 for entry in visible_entries(fetched, committed_only=self._committed_only):
@@ -89,6 +91,11 @@ class LogReader:
             if coming is not None:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
+
+    def _ask_for_more(self, came: int) -> None:
+        """Than the fetch before, of which so many bytes came."""
+        wanted = 2 * max(self._fetch_bytes, came)
+        self._fetch_bytes = max(self._fetch_bytes, min(wanted, FETCH_BYTES_MAX))
 
     async def _start(self) -> int:
         """Raises BrokerError."""

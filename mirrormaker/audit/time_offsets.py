@@ -16,7 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, OffsetAndTimestamp, list_offsets
 from broker.types import TopicPartition
 from mirrormaker.audit.entries import Entry, columns_of
-from mirrormaker.audit.log_reader import FETCH_BYTES, LogReader
+from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.windows import TimeWindow
 
@@ -108,16 +108,11 @@ class TimeOffsets:
 
     async def _first_record(self, partition: TopicPartition, at_ms: int, within: Range, lane: str) -> int:
         """The first of a stretch that is so young, its end where none is."""
-        for fetch_bytes in (1, FETCH_BYTES):
-            reader = LogReader(
-                self._cluster, partition, within, committed_only=False, lane=lane, fetch_bytes=fetch_bytes
-            )
-            async with aclosing(reader.entries()) as entries:
-                async for entry in entries:
-                    if (offset := _first_in(entry, at_ms, within)) is not None:
-                        return offset
-                    if fetch_bytes == 1:
-                        break  # a marker, or a history: read on in larger pieces
+        reader = LogReader(self._cluster, partition, within, committed_only=False, lane=lane, fetch_bytes=1)
+        async with aclosing(reader.entries()) as entries:
+            async for entry in entries:  # the first has it, but for markers and histories
+                if (offset := _first_in(entry, at_ms, within)) is not None:
+                    return offset
         return within.next
 
 
