@@ -175,6 +175,21 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += header.batch_length + LENGTH_OVERHEAD
 
 
+def batch_positions(buffer: Buffer) -> Iterator[int]:
+    """Where the same batches begin, for what needs a field or two of them. Their format is not looked at.
+
+    Raises CorruptRecordsError for a length that no batch can have.
+    """
+    position, end = 0, len(buffer)
+    while end - position >= HEADER_SIZE:
+        size = peek_size(buffer, position)
+        assert size is not None, "there is room for a header"
+        if size > end - position:
+            return
+        yield position
+        position += size
+
+
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Check the CRC-32C of the batch at `position`. Raises CorruptRecordsError naming both, or when torn."""
     end = position + header.size

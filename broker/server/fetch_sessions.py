@@ -26,7 +26,6 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import NO_TOPIC_ID
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 NO_SESSION = 0
@@ -41,8 +40,8 @@ PARTITIONS_MAX = 500_000
 """Partitions in all sessions together, some 400 bytes each; who would exceed it gets no session."""
 
 
-_Key: TypeAlias = tuple[str | UUID, int]
-"""Topic name or id, and partition."""
+_Key: TypeAlias = tuple[str | int, int]
+"""Topic name, or id as a number, and partition."""
 _NOTHING_TOLD = (-1, -1, -1)
 
 
@@ -52,21 +51,18 @@ class FetchedPartition:
     `topic` is empty while no topic has the id that was asked for.
     """
 
-    __slots__ = ("noted", "told", "topic", "topic_id", "wanted")
+    __slots__ = ("key", "noted", "told", "topic", "topic_id", "wanted")
 
     def __init__(self, topic: str, topic_id: UUID, wanted: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        self.key = _key(topic, topic_id, wanted.partition)
+        """What identifies it in its session."""
         self.wanted = wanted
         self.noted: object = None
         """What a reader keeps of it from one fetch of a session to the next."""
         self.told = _NOTHING_TOLD
         """High watermark, last stable offset and log start offset of the last answer."""
-
-    @property
-    def key(self) -> _Key:
-        """What identifies it in its session."""
-        return _key(self.topic, self.topic_id, self.wanted.partition)
 
     def ask(self, wanted: FetchPartition) -> None:
         """Something else is wanted of it. Who has come to another leader epoch since may have dropped what it
@@ -353,7 +349,7 @@ def _listed(request: FetchRequest, name_of: Callable[[FetchTopic], str]) -> Iter
 
 
 def _key(topic: str, topic_id: UUID, number: int) -> _Key:
-    return (topic if topic_id == NO_TOPIC_ID else topic_id, number)
+    return (topic_id.int or topic, number)
 
 
 def _holds(ordered: list[_Worth], worth: _Worth) -> bool:

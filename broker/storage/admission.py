@@ -22,6 +22,7 @@ from broker.records.batch import (
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Codec,
+    batch_positions,
     iterate_batches,
     peek_size,
     verify_crc,
@@ -202,7 +203,7 @@ def admit(
     if version < _ZSTD_FROM:
         _require_taken(attributes, version)
     if peek_size(records) != len(records):
-        for position, _ in iterate_batches(records):
+        for position in batch_positions(records):
             attributes |= records[position + _LOW_ATTRIBUTES] & TIMESTAMP_TYPE_FLAG
             _require_taken(records[position + _LOW_ATTRIBUTES], version)
     if not rules.leaves_closed or attributes & TIMESTAMP_TYPE_FLAG:

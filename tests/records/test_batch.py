@@ -13,6 +13,7 @@ from broker.records.batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
     Codec,
+    batch_positions,
     iterate_batches,
     next_sequence,
     peek_producer,
@@ -136,6 +137,7 @@ def test_every_truncation_of_a_stream_yields_its_whole_batches() -> None:
     ends = [len(batches[0]), len(stream)]
     for size in range(len(stream) + 1):
         found = [position + header.size for position, header in iterate_batches(stream[:size])]
+        assert list(batch_positions(stream[:size])) == [0, *found][: len(found)]
         assert found == [end for end in ends if end <= size]
 
 
@@ -156,7 +158,8 @@ def test_every_flipped_bit_is_found(codec: Codec) -> None:
 @given(st.binary(max_size=150))
 @settings(max_examples=200)
 def test_garbage_raises_nothing_but_corruption(garbage: bytes) -> None:
-    for action in (read_header, peek_size, lambda buffer: list(iterate_batches(buffer))):
+    walks = [lambda buffer: list(iterate_batches(buffer)), lambda buffer: list(batch_positions(buffer))]
+    for action in (read_header, peek_size, *walks):
         try:
             action(garbage)
         except CorruptRecordsError:

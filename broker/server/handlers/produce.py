@@ -18,7 +18,7 @@ from broker.records.batch import (
     HEADER_SIZE,
     MAGIC_POSITION,
     TRANSACTIONAL_FLAG,
-    iterate_batches,
+    batch_positions,
     peek_size,
 )
 from broker.records.validation import InvalidRecordsError
@@ -282,7 +282,8 @@ def _is_transactional(request: ProduceRequest) -> bool:
                 return True
             try:
                 if peek_size(records) != len(records) and any(
-                    header.is_transactional for _, header in iterate_batches(records)
+                    records[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG
+                    for position in batch_positions(records)
                 ):
                     return True
             except CorruptRecordsError:
