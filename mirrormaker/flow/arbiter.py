@@ -21,7 +21,6 @@ from broker.types import TopicPartition
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
     OBSTACLES,
     PASSING,
@@ -91,6 +90,8 @@ class Arbiter:
         """What is seen to, or taken back."""
         self._met_meanwhile: dict[TopicPartition, Trouble] = {}
         """Whoever tells of a trouble may do so only once."""
+        self._awaiting: set[TopicPartition] = set()
+        """Partitions that began before what somebody has said to leave out."""
         self._early: list[Trouble] = []
         """Met before `begin`."""
         self._machine: FlowMachine | None = None
@@ -193,8 +194,8 @@ class Arbiter:
                     self._machine.halt(trouble)  # and tried at once
                 else:
                     self.meet(trouble)
-            elif self._is_awaited(partition, trouble):
-                continue
+            elif partition is not None and self._is_awaited(trouble, partition.position):
+                self._awaiting.add(source)
             elif self._is_left(source, trouble):
                 self._start(self._take_back(source), source)
             else:
@@ -208,6 +209,16 @@ class Arbiter:
             if not (at_once_again and self._passing.get(source) in PASSING):
                 self._passing.pop(source, None)
             self._met_meanwhile.pop(source, None)
+            self._awaiting.discard(source)
+
+    def stored(self) -> None:
+        """Positions have been: what somebody has said to leave out may lie behind them, as it has crossed."""
+        assert self._machine is not None
+        for source in self._awaiting - self._under_way.keys():
+            trouble, partition = self._halts.standing(source), self._machine.partitions.get(source)
+            if trouble is None or partition is None or partition.committed > trouble.position:
+                self._awaiting.discard(source)
+                self._look_whether_passed(source)
 
     def passed(self, source: TopicPartition) -> None:
         """What was told of a topic as a whole is no more: it would be news again."""
@@ -228,12 +239,11 @@ class Arbiter:
                 stand = self._stand_and_try if trouble.kind in OBSTACLES else self._stand
                 self._start(stand(trouble), partition.source, trouble)
 
-    def _is_awaited(self, partition: Partition | None, trouble: Trouble) -> bool:
-        """Whether the partition has yet to come to what somebody has said to leave out: it began before that,
+    def _is_awaited(self, trouble: Trouble, position: int) -> bool:
+        """Whether a partition has yet to come past what somebody has said to leave out: it began before that,
         after a process that was killed.
         """
-        is_before = partition is not None and partition.position < trouble.position
-        return is_before and trouble.kind in OBSTACLES and self._halts.is_released(trouble)
+        return trouble.kind in OBSTACLES and position <= trouble.position and self._halts.is_released(trouble)
 
     def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
         """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for; or gone
@@ -250,7 +260,9 @@ class Arbiter:
         stood, partition = self._halts.standing(source), self._machine.partitions.get(source)
         if stood is None or stood.kind not in OBSTACLES or source in self._under_way:
             return
-        if partition is not None and partition.obstacle is None:
+        if partition is None or partition.obstacle is not None:
+            return
+        if not self._is_awaited(stood, partition.position):
             self._start(self._take_back(source), source)
 
     def _has_passed(self, trouble: Trouble) -> bool:

@@ -101,8 +101,13 @@ class Holdings:
             self._source, member, self.route.start, self._note, self._find_former, self._meet, self._find_led
         )
         self.commits = PositionCommits(
-            engine.machine, engine.reader, self._positions, engine.mode, self._books, engine.writer.pump
+            engine.machine, engine.reader, self._positions, engine.mode, self._books, self._committed
         )
+
+    def _committed(self) -> None:
+        """Positions are stored: more may be sent, and a release may have come to its end."""
+        self._engine.writer.pump()
+        self._engine.arbiter.stored()
 
     def set_topics(self, topics: Collection[str]) -> None:
         """Copy these source topics; the group rebalances when they change."""

@@ -415,6 +415,30 @@ def test_a_record_that_is_too_large_stands_until_it_is_left_out_or_taken(
     assert running.stop() == 0
 
 
+def test_a_release_of_a_record_that_has_crossed_after_all_ends(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """The route was sent back before it, and the limit raised, while it paused."""
+    source, destination = clusters
+    create(source, "flights", 1)
+    create(destination, "jfk.flights", 1, **{"max.message.bytes": "2000"})
+    writer = producer(source)
+    for number in range(3):
+        writer.produce("flights", b"x" * 5000 if number == 1 else b"%d" % number, partition=0)
+        assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination)
+    running.start()
+    wait_halted_at(running, 1)
+    take_batches_of(destination, "jfk.flights", 9000)
+    for verb, *options in (["pause"], ["seek", "--to", "earliest"], ["resume"]):
+        done = mirrormaker(verb, str(running.file), "jfk-to-aggregate", *options)
+        assert (done.returncode, done.stderr) == (0, "")
+    running.wait_for(lambda told: told["halts"] == [] and told["lag"]["messages"] == 0, "gone on")
+    sizes = [len(message.value() or b"") for message in consume(destination, "jfk.flights", 1)]
+    assert sizes == [1, 1, 5000, 1]
+    assert running.stop() == 0
+
+
 def test_a_record_that_no_step_can_process_stands_and_can_be_left_out(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

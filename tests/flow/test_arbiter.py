@@ -241,6 +241,36 @@ def test_a_release_holds_where_the_next_process_begins_before_it(kind: TroubleKi
     assert (scene.notes, scene.kept.halts) == ([trouble], {})
 
 
+@pytest.mark.parametrize("comes_to", [POSITION - 10, POSITION])
+def test_a_release_holds_though_the_partition_recovers_from_something_else_before_it(comes_to: int) -> None:
+    """The facts of an answer are told once all that is in it has been taken in."""
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    scene.leave_and_return(POSITION - 10)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    scene.machine.partitions[SOURCE].extend_to(comes_to)
+    scene.run(lambda: scene.arbiter.take_fact(PartitionRecovered(source=SOURCE, failures=1)))
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+    scene.machine.partitions[SOURCE].extend_to(POSITION)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert (scene.notes, scene.kept.halts) == ([trouble], {})
+
+
+def test_a_release_ends_once_the_position_behind_it_is_stored_though_it_was_not_met_again() -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    scene.leave_and_return(POSITION - 10)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    scene.machine.partitions[SOURCE].extend_to(POSITION + 10)
+    for stored, halts in ((POSITION, {SOURCE: (trouble, False)}), (POSITION + 1, {})):
+        scene.machine.committed({SOURCE: stored})
+        scene.run(scene.arbiter.stored)
+        assert scene.kept.halts == halts
+    assert scene.notes == []
+
+
 @pytest.mark.parametrize("kind", sorted(LASTING, key=lambda kind: kind.value))
 def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind) -> None:
     scene, trouble = Scene(FailurePolicies(**{kind.value: FailurePolicy.PAUSE_PARTITION})), trouble_of(kind)
