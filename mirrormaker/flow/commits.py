@@ -69,8 +69,16 @@ class PositionCommits:
             await self._commit(find())
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        partitions = self._machine.partitions
+        held = {source: partitions[source] for source in positions}
+
+        def is_held(source: TopicPartition) -> bool:
+            """Whether it was not lost meanwhile: who has it then may have stored more."""
+            return partitions.get(source) is held[source]
+
         reached = self._reached(positions)
-        positions = await self._write_down(positions, reached)
+        written = await self._write_down(positions, reached)
+        positions = {source: at for source, at in written.items() if is_held(source)}
         if not positions:
             return
         topic_id = self._reader.ranges.topic_id
@@ -93,7 +101,11 @@ class PositionCommits:
             kept = {source: each for source, each in kept.items() if source not in refused}
             if not kept:
                 return
-        same = {source: each for source, each in kept.items() if topic_id(source) == stored[source].topic_id}
+        same = {
+            source: each
+            for source, each in kept.items()
+            if is_held(source) and topic_id(source) == stored[source].topic_id
+        }
         self._mode.kept(same)
         committed = {source: each.position for source, each in same.items()}
         self._machine.committed(committed)

@@ -28,16 +28,19 @@ class Surroundings:
         self.written: list[int] = []
         self.asked: list[int] = []
         self.answers = asyncio.Event()
+        self.is_writable = asyncio.Event()
+        self.is_writable.set()
         self.is_refused = False
         self.unauthorized: set[TopicPartition] = set()
         self.told: list[TopicPartition] = []
         """What the delivery was told is stored."""
+        partition: Any = SimpleNamespace(lanes=[self])
+        self.partitions: dict[TopicPartition, Any] = dict.fromkeys((SOURCE, OTHER), partition)
 
     def commits(self) -> PositionCommits:
-        partition = SimpleNamespace(lanes=[self])
         machine = SimpleNamespace(
             uncommitted=lambda: {SOURCE: self.reached} if self.reached != self.committed else {},
-            partitions=dict.fromkeys((SOURCE, OTHER), partition),
+            partitions=self.partitions,
             leader_epoch=lambda source: -1,
             committed=lambda positions: setattr(self, "committed", positions[SOURCE]),
         )
@@ -58,6 +61,7 @@ class Surroundings:
         self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, tuple[int, ...]]
     ) -> Mapping[TopicPartition, int]:
         self.written.append(reached[SOURCE][0])
+        await self.is_writable.wait()
         return positions
 
     async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
@@ -139,5 +143,24 @@ def test_a_commit_waits_for_the_one_before_and_stores_what_counts_by_then() -> N
         around.answers.set()
         await asyncio.gather(first, second)
         assert (around.asked, around.committed) == ([10, 15], 15)
+
+    run(main)
+
+
+def test_what_is_anothers_by_the_time_that_the_books_are_written_is_not_stored() -> None:
+    """The next generation of the group would take it, and the new owner's position with it."""
+
+    async def main() -> None:
+        around = Surroundings()
+        around.reached = 10
+        around.is_writable.clear()
+        around.answers.set()
+        commits = around.commits()
+        committing = asyncio.create_task(commits.commit(lambda: {SOURCE: 10, OTHER: 10}))
+        await until(lambda: around.written == [10])
+        del around.partitions[OTHER]
+        around.is_writable.set()
+        await committing
+        assert around.told == [SOURCE]
 
     run(main)
