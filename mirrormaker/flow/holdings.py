@@ -85,6 +85,8 @@ class Holdings:
         """What the arbiter was told of before they were begun."""
         self._unread: dict[TopicPartition, str] = {}
         """Why it could not be told where these begin, nor of others."""
+        self._to_store: set[TopicPartition] = set()
+        """Those of which somebody waits for the position to be stored."""
         self.is_ending = False
         """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
@@ -251,19 +253,31 @@ class Holdings:
                 partitions -= points.keys()
 
     async def store(self, source: TopicPartition) -> None:
-        """Have it stored where the partition goes on, as far as that can be done in time."""
-        machine, mode = self._engine.machine, self._engine.mode
+        """Have it stored where the partition goes on, as far as that can be done in time; whoever has the
+        next turn stores what all wait for.
+        """
+        stored: dict[TopicPartition, int] = {}
 
-        def position() -> dict[TopicPartition, int]:
-            partition = machine.partitions.get(source)
-            return {} if partition is None else {source: mode.say.delivery.position(partition)}
+        def positions() -> dict[TopicPartition, int]:
+            if source in self._to_store:
+                stored.update(self._positions_of(self._to_store))
+            return stored
 
         try:
             async with asyncio.timeout(STORE_TIMEOUT_MS / 1000):
-                await mode.settle([source], STORE_TIMEOUT_MS)
-                await self.commits.commit(position)
+                await self._engine.mode.settle([source], STORE_TIMEOUT_MS)
+                self._to_store.add(source)
+                await self.commits.commit(positions)
+                self._to_store -= stored.keys()
         except TimeoutError:
             self._log.info("positions_not_committed", count=1, error=f"no answer in {STORE_TIMEOUT_MS} ms")
+        finally:
+            self._to_store.discard(source)
+
+    def _positions_of(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where those of them go on that are copied here."""
+        delivery, partitions = self._engine.mode.say.delivery, self._engine.machine.partitions
+        return {source: delivery.position(partitions[source]) for source in sources if source in partitions}
 
     # ---- going
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import ErrorCode
-from broker.types import TopicPartition
-from mirrormaker.flow.exchange import Assignment
+from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.flow.at_least_once import AtLeastOnce
+from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.holdings import Holdings
+from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.standing import Standing
 from mirrormaker.flow.trouble import Trouble, refused
+from tests.client.running import run, until
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
 
@@ -30,9 +36,10 @@ def surroundings(**arbiter: object) -> Any:
         mode=SimpleNamespace(joined=ignore, leaving=ignore),
         crossing=SimpleNamespace(
             outgrown=ignore,
+            led=ignore,
             assignment=lambda source: Assignment(source=source, destinations=(), bucket=0, position=0),
         ),
-        arbiter=SimpleNamespace(**{"joined": ignore, "left": ignore} | arbiter),
+        arbiter=SimpleNamespace(**{"joined": ignore, "left": ignore, "stored": ignore} | arbiter),
     )
 
 
@@ -86,3 +93,39 @@ def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> N
     assert holdings.not_begun == {SOURCE: Standing(state="unreadable", problem="no leader")}
     member.assignment = frozenset()
     assert holdings.not_begun == {}
+
+
+def test_positions_that_are_waited_for_together_are_stored_together() -> None:
+    """Somebody has released what many partitions stood for, and the source is far away."""
+    sources = [TopicPartition("flights", number) for number in range(20)]
+
+    class Member:
+        def __init__(self) -> None:
+            self.assignment = frozenset(sources)
+            self.asked: list[frozenset[TopicPartition]] = []
+            self.answers = asyncio.Event()
+
+        async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+            assert all(position.offset == 6 for position in offsets.values())
+            self.asked.append(frozenset(offsets))
+            await self.answers.wait()
+
+    async def main() -> None:
+        engine, member = surroundings(), Member()
+        engine.machine, engine.mode = FlowMachine(FlowConfig()), AtLeastOnce()
+        engine.mode.begin(engine.machine, None, lambda source: NO_TOPIC_ID)
+        engine.reader.ranges = SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID)
+        engine.reader.answers = SimpleNamespace(forget=ignore)
+        holdings = holdings_of(engine, member)
+        for source in sources:
+            at = Assignment(source=source, destinations=(source,), bucket=0, position=5)
+            engine.machine.assign([at])
+            engine.machine.partitions[source].extend_to(6)
+        storing = [asyncio.create_task(holdings.store(source)) for source in sources]
+        await until(lambda: bool(member.asked))
+        member.answers.set()
+        await asyncio.gather(*storing)
+        assert member.asked == [{sources[0]}, set(sources[1:])]
+        assert {partition.committed for partition in engine.machine.partitions.values()} == {6}
+
+    run(main)
