@@ -32,6 +32,9 @@ LEAVE_TIMEOUT_MS = 12_000
 to come back leaves it with its session.
 """
 LOOK_INTERVAL_MS = 200
+LOOK_AGAIN_MS = 5_000
+LOOKS_BEFORE_GONE = 2
+"""A node that has just started may not know of all topics."""
 
 _PLACES = {Membership.COORDINATOR: "at the coordinator", Membership.ZOOKEEPER: "in the ZooKeeper"}
 
@@ -220,15 +223,27 @@ async def _found(
 
 async def _topics(route: RouteSpec, source: Cluster, names: Collection[str]) -> dict[str, TopicMetadata]:
     """Those of these that there are. Raises ProtocolError where one that the route takes is not shown, as the
-    right to it lacks or its nodes are not ready: its positions may be needed yet.
+    right to it lacks or its nodes are not ready: its positions may be needed yet. One is gone that several
+    looks do not find, where the coordinator had its positions: ZooKeeper has none of such topics.
     """
+    naming, may_be_gone = compile_naming(route.source, route.topics), route.membership is Membership.ZOOKEEPER
+    for look in range(1, LOOKS_BEFORE_GONE + 1):
+        found = await _look(source, names)
+        absent = {name: topic.error for name, topic in found.items() if topic.error and naming.selects(name)}
+        gone = {name for name, code in absent.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        for name in sorted(absent.keys() - gone if may_be_gone else absent):
+            raise ProtocolError(absent[name], f"topic {name!r}")
+        if not gone:
+            break
+        if look < LOOKS_BEFORE_GONE:
+            await asyncio.sleep(LOOK_AGAIN_MS / 1000)
+    return {name: topic for name, topic in found.items() if not topic.error}
+
+
+async def _look(source: Cluster, names: Collection[str]) -> dict[str, TopicMetadata]:
+    """What its nodes tell of each. Raises BrokerError."""
     listed = (await source.refresh()).topics
-    absent = {name for name in names if name not in listed or listed[name].error is not ErrorCode.NONE}
-    asked = (await source.refresh(absent)).topics if absent else {}
-    naming = compile_naming(route.source, route.topics)
-    for name in sorted(absent):
-        code = asked[name].error if name in asked else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) and naming.selects(name):
-            raise ProtocolError(code, f"topic {name!r}")
-    found = {**listed, **asked}
-    return {name: found[name] for name in names if name in found and found[name].error is ErrorCode.NONE}
+    absent = {name for name in names if name not in listed or listed[name].error}
+    found = {**listed, **(await source.refresh(absent)).topics} if absent else listed
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {name: found.get(name, TopicMetadata(name=name, error=unknown)) for name in names}
