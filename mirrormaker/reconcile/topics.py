@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from broker.client.admin import Admin
@@ -28,6 +30,7 @@ from mirrormaker.reconcile.topic_pictures import TopicCamera
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.topology.further_topics import further_topics
+from mirrormaker.topology.model import RouteSpec, TopicSpec
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 from mirrormaker.topology.shared_positions import EarlierCopies
 from mirrormaker.topology.ways import Ways
@@ -42,6 +45,28 @@ class Circles(Protocol):
     async def find(self, topics: Collection[str]) -> dict[str, str]:
         """Those of these topics of the source that would go in a circle, each with the way."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    """What a look goes by, from its beginning to its end: what it has not asked about it takes for absent."""
+
+    route: RouteSpec
+    naming: TopicNaming
+    declared: Mapping[str, TopicSpec]
+    """Topics that the file asks for at the destination."""
+    ways: Ways
+    earlier: EarlierCopies
+
+    @classmethod
+    def of(cls, work: RouteWork) -> _Terms:
+        return cls(
+            route=work.route,
+            naming=compile_naming(work.route.source, work.route.topics),
+            declared=work.destination.topics,
+            ways=Ways(work.settings_ways),
+            earlier=EarlierCopies(work.earlier),
+        )
 
 
 class TopicReconciler:
@@ -67,7 +92,7 @@ class TopicReconciler:
         """Why the last look failed, None when it did not."""
         self.topics: Mapping[str, str] = {}
         """What can be copied, source name to destination name."""
-        self._take_up(work)
+        self._terms = _Terms.of(work)
         self._destination = destination
         self._claims = claims
         self._on_topics = on_topics
@@ -93,17 +118,10 @@ class TopicReconciler:
         return self._camera.problem
 
     def change(self, work: RouteWork) -> None:
-        """Go on with the topics and intervals of `work`, and look at once."""
-        self._take_up(work)
+        """Go on with the topics and intervals of `work`, and look at once, or once more."""
+        self._terms = _Terms.of(work)
         self._camera.look_closely()
         self._due.set()
-
-    def _take_up(self, work: RouteWork) -> None:
-        self._route = work.route
-        self._naming: TopicNaming = compile_naming(work.route.source, work.route.topics)
-        self._declared = work.destination.topics
-        self._ways = Ways(work.settings_ways)
-        self._earlier = EarlierCopies(work.earlier)
 
     def pause(self, topics: Collection[str]) -> None:
         """Leave these topics of the source alone from now on, and no others."""
@@ -118,7 +136,7 @@ class TopicReconciler:
     async def run(self) -> None:
         """Look every `refresh_interval_ms`, until cancelled. A failed look is told in `problem`."""
         while True:
-            await self._due.wait(self._route.refresh_interval_ms)
+            await self._due.wait(self._terms.route.refresh_interval_ms)
             try:
                 await self.look()
             except BrokerError as error:
@@ -126,38 +144,35 @@ class TopicReconciler:
                     self._log.warning("topics_not_reconciled", error=str(error))
                 self.problem = str(error)
 
-    def _further_topics(self, topic: str) -> tuple[str, ...]:
-        return further_topics(self._route, self._naming, topic)
-
     async def look(self) -> None:
         """Compare once and repair what differs. Raises BrokerError when a cluster cannot be asked."""
-        pictures = await self._camera.take(self._naming, (), self._further_topics)
-        selected = select_topics(self._naming, pictures.source.values())
+        terms = self._terms
+        naming, spec = terms.naming, terms.route
+        pictures = await self._camera.take(naming, (), partial(further_topics, spec, naming))
+        selected = select_topics(naming, pictures.source.values())
         circling = await self._circles.find(selected)
         straight = {name: topic for name, topic in pictures.source.items() if name not in circling}
         destination = Destination(
-            name=self._route.destination,
+            name=spec.destination,
             topics=pictures.destination,
             nodes=pictures.nodes,
-            declared=self._declared,
+            declared=terms.declared,
         )
-        route, shares = self._route.name, self._route.topics.merge
+        route, shares = spec.name, spec.topics.merge
         others = self._claims.of_others(route, shares=shares)
-        plan = plan_topics(
-            self._route, self._naming, straight, destination, others, self._ways, self._earlier
-        )
+        plan = plan_topics(spec, naming, straight, destination, others, terms.ways, terms.earlier)
         repair = await self._repairer.repair(
-            Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
+            Admin(self._destination), plan.steps, spec.sync, saw_settings=pictures.has_settings
         )
         await self._await_partitions(repair.results)
-        await self._tell_made_anew(repair.results, plan.destinations)
+        await self._tell_made_anew(spec, repair.results, plan.destinations)
         self._watch.look_at_steps(repair.results, plan)
-        absent = await self._watch.find_absent(self._naming, selected)
-        refused = await self._adoption.find_refused(self._route, plan.written, pictures.destination)
+        absent = await self._watch.find_absent(naming, selected)
+        refused = await self._adoption.find_refused(spec, plan.written, pictures.destination)
         taken = [result.step for result in repair.results]
-        misshapen = self._watch.find_misshapen(self._route, plan, pictures.source, destination, taken)
+        misshapen = self._watch.find_misshapen(spec, plan, pictures.source, destination, taken)
         missing = {one.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
-        if self._route.provenance:
+        if spec.provenance:
             missing |= await self._formats.obstacles(set(plan.destinations.values()) - missing.keys())
         lacking = {
             topic: missing[min(names)]
@@ -182,19 +197,21 @@ class TopicReconciler:
             {
                 topic: name
                 for topic, name in topics.items()
-                if topic not in self._paused and plan.written[topic] <= granted
+                if topic not in self._paused
+                and plan.written[topic] <= granted
+                and self._terms.naming.selects(topic)
             }
         )
 
     async def _tell_made_anew(
-        self, results: Iterable[StepResult[TopicStep]], destinations: Mapping[str, str]
+        self, route: RouteSpec, results: Iterable[StepResult[TopicStep]], destinations: Mapping[str, str]
     ) -> None:
         """A topic that was made now, and that the route had copied to before, was deleted there: what it had
         is not copied again. Raises BrokerError.
         """
         made = {one.step.name for one in results if isinstance(one.step, CreateTopic) and one.is_own}
         asked = {topic: name for topic, name in destinations.items() if name in made}
-        begun = await self._adoption.find_begun(self._route, asked) if asked else ()
+        begun = await self._adoption.find_begun(route, asked) if asked else ()
         for topic in sorted(begun):
             self._news.note("destination_topic_lost", topic=topic, destination=destinations[topic])
 
