@@ -310,7 +310,7 @@ def _route_status(
     partitions: tuple[PartitionStatus, ...],
 ) -> RouteStatus:
     """`problem`: why the source could not be asked."""
-    problems = (told.get("error"), told.get("reconcile_problem"), told.get("delivery_problem"), problem)
+    problems = (told.get("error"), told.get("delivery_problem"), told.get("reconcile_problem"), problem)
     return RouteStatus(
         name=route.name,
         source=route.source,

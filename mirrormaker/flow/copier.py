@@ -154,6 +154,7 @@ class RouteCopier:
         """
         deliverer = Deliverer(
             on_lost=self._lose_bucket,
+            on_not_taken=self._tell_not_taken,
             on_progress=self._delivered,
             on_waiting=self._commit_due.set,
             on_fact=self._take_fact,
@@ -369,6 +370,10 @@ class RouteCopier:
     def _lose_bucket(self, lost: LostBucket) -> None:
         assert self._holdings is not None
         self._holdings.lose_bucket(lost)
+
+    def _tell_not_taken(self, source: TopicPartition, error: BrokerError) -> None:
+        assert self._holdings is not None
+        self._holdings.not_taken(source, error)
 
     def _gone_on(self, trouble: Trouble) -> None:
         assert self._engine is not None

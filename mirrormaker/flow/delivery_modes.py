@@ -9,6 +9,8 @@ from typing import assert_never
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
+from broker.errors import BrokerError
+from broker.types import TopicPartition
 from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.at_most_once import AtMostOnce
 from mirrormaker.flow.books import Books
@@ -27,6 +29,8 @@ class Deliverer:
 
     on_lost: Callable[[LostBucket], None]
     """Forget the partitions of a bucket at once, and take it over again."""
+    on_not_taken: Callable[[TopicPartition, BrokerError], None]
+    """A partition that was to be taken over is not: this is why."""
     on_progress: Callable[[], None]
     """Look at the machine again: it may fetch or send more."""
     on_waiting: Callable[[], None]
@@ -66,6 +70,7 @@ async def open_delivery(
                 destination,
                 clock,
                 on_lost=deliverer.on_lost,
+                on_not_taken=deliverer.on_not_taken,
                 on_progress=deliverer.on_progress,
                 on_fact=deliverer.on_fact,
                 books=books,

@@ -48,7 +48,7 @@ from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
-from mirrormaker.flow.trouble import FULL_CODES
+from mirrormaker.flow.trouble import kind_of_refusal
 from mirrormaker.topology.model import RouteSpec, Start
 from mirrormaker.topology.shared_positions import PositionOwners
 
@@ -83,6 +83,7 @@ async def open_exactly_once(
     clock: Clock,
     *,
     on_lost: Callable[[LostBucket], None],
+    on_not_taken: Callable[[TopicPartition, BrokerError], None],
     on_progress: Callable[[], None],
     on_fact: Callable[[Fact], None],
     books: Books | None,
@@ -90,7 +91,8 @@ async def open_exactly_once(
     find_owners: Callable[[], PositionOwners],
 ) -> AsyncIterator[ExactlyOnce]:
     """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
-    partitions at once. `on_progress`: look at the machine again. `on_fact`: what keeps transactions from
+    partitions at once. `on_not_taken`: why a partition is left out by `take_over`. `on_progress`: look at the
+    machine again. `on_fact`: what keeps transactions from
     being committed. `books`: are written in the transactions. `provenance`: of a route that has it.
     `find_owners`: whose positions are, by the file of now.
 
@@ -106,6 +108,7 @@ async def open_exactly_once(
             kept=kept,
             lane=lane,
             on_lost=on_lost,
+            on_not_taken=on_not_taken,
             on_progress=on_progress,
             on_fact=on_fact,
             books=books,
@@ -129,6 +132,7 @@ class _Work:
     kept: KeptTopic
     lane: str
     on_lost: Callable[[LostBucket], None]
+    on_not_taken: Callable[[TopicPartition, BrokerError], None]
     on_progress: Callable[[], None]
     on_fact: Callable[[Fact], None]
     books: Books | None
@@ -157,6 +161,7 @@ class ExactlyOnce:
         self._kept = work.kept
         self._books = work.books
         self._on_lost = work.on_lost
+        self._on_not_taken = work.on_not_taken
         self._on_progress = work.on_progress
         self._on_fact = work.on_fact
         self._terrain = Terrain(
@@ -177,8 +182,10 @@ class ExactlyOnce:
         self._lanes = NotedLanes()
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
-        self._without_room: set[ProducerKey] = set()
-        """Of these the destination has kept refusing something for lack of room since the last commit."""
+        self._refused: set[ProducerKey] = set()
+        """Of these the destination has kept refusing something since the last commit, and a policy is about
+        that: there is no room, or a right is missing.
+        """
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
@@ -260,13 +267,16 @@ class ExactlyOnce:
                 self._give_back(bucket)
         missing = {_key_of(assignment) for assignment in partitions} - self._buckets.keys()
         outcomes = await asyncio.gather(*(self._fence(key) for key in missing), return_exceptions=True)
+        refusals: dict[ProducerKey, BrokerError] = {}
         for key, outcome in zip(missing, outcomes, strict=True):
-            if isinstance(outcome, AuthenticationError | ConfigurationError) or (
-                outcome is not None and not isinstance(outcome, BrokerError)
+            if outcome is None:
+                continue
+            if isinstance(outcome, AuthenticationError | ConfigurationError) or not isinstance(
+                outcome, BrokerError
             ):
                 raise outcome
-            if outcome is not None:
-                _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
+            _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
+            refusals[key] = outcome
         await self._kept.read_to_end()
         self._tell_taken()
         found: dict[TopicPartition, KnownStart | None] = {}
@@ -277,6 +287,8 @@ class ExactlyOnce:
                 found[assignment.source] = start = self._find(source, assignment)
                 stored = start if isinstance(start, Place) and self._is_own(source) else None
                 self._joining[assignment.source] = key, stored
+            elif key in refusals:
+                self._on_not_taken(assignment.source, refusals[key])
         return found
 
     def _id_before(self, assignment: Assignment) -> SourceId:
@@ -441,18 +453,19 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
-        if transaction.lost_with in FULL_CODES and transaction.key not in self._without_room:
-            self._tell_without_room(bucket, transaction.lost_with)
+        code = transaction.lost_with
+        if code is not None and kind_of_refusal(code) is not None and transaction.key not in self._refused:
+            self._tell_refused(bucket, code)
         self._progress.set()
         self._on_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
 
-    def _tell_without_room(self, bucket: OwnedBucket, code: ErrorCode) -> None:
+    def _tell_refused(self, bucket: OwnedBucket, code: ErrorCode) -> None:
         """What has to be written to commit was refused as long as that is repeated: no data, but positions,
         the ledger, or the coordinator's own state.
         """
-        self._without_room.add(bucket.transaction.key)
+        self._refused.add(bucket.transaction.key)
         for source in sorted(self._machine.partitions.keys() & bucket.transaction.sources):
             partition = self._machine.partitions[source]
             self._on_fact(
@@ -468,8 +481,8 @@ class ExactlyOnce:
         """A transaction was committed."""
         key = bucket.transaction.key
         failures = self._losses.pop(key, 0)
-        if key in self._without_room:
-            self._without_room.remove(key)
+        if key in self._refused:
+            self._refused.remove(key)
             for source in sorted(bucket.transaction.sources):
                 self._on_fact(PartitionRecovered(source=source, failures=failures))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
@@ -32,7 +32,7 @@ from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
-from mirrormaker.flow.trouble import Trouble
+from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.model import Membership, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
@@ -87,6 +87,8 @@ class Holdings:
         """Why it could not be told where these begin, nor of others."""
         self._to_store: set[TopicPartition] = set()
         """Those of which somebody waits for the position to be stored."""
+        self._not_taken: dict[TopicPartition, str] = {}
+        """Why the delivery could not take these over, unless the arbiter was told."""
         self.is_ending = False
         """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
@@ -134,14 +136,16 @@ class Holdings:
 
     @property
     def not_begun(self) -> Mapping[TopicPartition, Standing]:
-        """How those of this process's partitions stand that could not be begun, where it is known why."""
+        """How those of this process's partitions stand that could not be begun, where it is known why. What
+        was found since goes before what the arbiter was told.
+        """
         refusals = {source: standing_by(trouble) for source, trouble in self._not_begun.items()}
         unknown = {
             source: Standing(state=UNREADABLE, problem=problem)
-            for source, problem in (self._positions.not_started | self._unread).items()
+            for source, problem in (self._positions.not_started | self._unread | self._not_taken).items()
         }
         awaited = self._member.assignment - self._engine.machine.partitions.keys()
-        return {source: at for source, at in (unknown | refusals).items() if source in awaited}
+        return {source: at for source, at in (refusals | unknown).items() if source in awaited}
 
     # ---- coming
 
@@ -162,6 +166,8 @@ class Holdings:
         crossing = self._engine.crossing
         await crossing.make_ready({source.topic for source in partitions} & self._topics)
         wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
+        for assignment in wanted:
+            self._not_taken.pop(assignment.source, None)
         points = await self._positions.go_on(await self._engine.mode.take_over(wanted))
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
@@ -194,6 +200,15 @@ class Holdings:
         """One of these partitions cannot be begun."""
         self._not_begun[trouble.source] = trouble
         self._engine.arbiter.meet(trouble)
+
+    def not_taken(self, source: TopicPartition, error: BrokerError) -> None:
+        """The delivery could not take it over, and is asked again."""
+        code = error.code if isinstance(error, ProtocolError) else ErrorCode.NONE
+        trouble = refused(source, 0, code, "destination")
+        if trouble is not None:
+            self._meet(replace(trouble, problem=f"destination: {error}"))
+        else:
+            self._not_taken[source] = str(error)
 
     def _copy(self, points: Points) -> None:
         """Copy these from there on, as far as they are this process's."""

@@ -4,8 +4,8 @@ It is made where it is missing. Readers see what is committed, in the order of t
 last one wins, as read. A topic that is deleted is made again, empty; one that was deleted and made again by
 others is read anew: `incarnation` tells. What cannot be read as JSON is told in the log and passed over.
 
-Owned by one task of the event loop, started and ended by `async with`. Once it has failed for good, as
-without the right to read, every call says why.
+Owned by one task of the event loop, started and ended by `async with`. While the right to read is missing
+every call says so; once it has failed for good, as where a password is wrong, every call says why.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class KeptTopic:
             cluster, settings=ProducerSettings(linger_ms=0, delivery_timeout_ms=timeout_ms)
         )
         self._follower: asyncio.Task[None] | None = None
+        self._refusal: BrokerError | None = None
+        """Why the cluster does not let it be read, as far as it was asked last."""
         self._moved = asyncio.Event()
         """Set, and replaced, whenever something was read."""
 
@@ -182,6 +184,8 @@ class KeptTopic:
         assert follower is not None, "it was not started"
         if follower.done() and not follower.cancelled() and (error := follower.exception()) is not None:
             raise error
+        if self._refusal is not None:
+            raise self._refusal
 
     # ---- writing
 
@@ -277,12 +281,13 @@ class KeptTopic:
                     await self._make_sure()
                     looked_at_ms = self._now_ms()
                 await self._read_on()
-                failures, is_doubted = 0, False
+                failures, is_doubted, self._refusal = 0, False, None
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
                 if isinstance(error, ProtocolError) and error.code in _UNAUTHORIZED_CODES:
-                    raise self._explained(error) from error
+                    self._refusal = self._explained(error)
+                    self._tell_moved()
                 failures, is_doubted = failures + 1, True
                 _log.info("kept_topic_not_read", topic=self.name, failures=failures, error=str(error))
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)

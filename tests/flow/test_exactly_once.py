@@ -59,6 +59,7 @@ def test_a_position_that_another_name_is_written_by_is_gone_on_from_and_written_
         kept=Kept(dict(value_of(route, Place((7,))))),
         lane="transactions",
         on_lost=None,
+        on_not_taken=None,
         on_progress=lambda: None,
         on_fact=None,
         books=None,

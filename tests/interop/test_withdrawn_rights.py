@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 
 from broker.embedded import EmbeddedZooKeeper
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
+from mirrormaker.flow.positions import POSITIONS_TOPIC
 from tests.client.reading_members import Brokers
 from tests.daemon.conftest import (
     PATIENCE_SECONDS,
@@ -143,6 +144,71 @@ def test_a_right_that_is_withdrawn_and_given_back_is_told_and_costs_nothing(
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(400))
+    assert running.stop() == 0
+
+
+def transactional_ids(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    kind, prefix = ResourceType.TRANSACTIONAL_ID, ResourcePatternType.PREFIXED
+    return AclBinding(kind, "mirror", prefix, "User:ANONYMOUS", "*", operation, permission)
+
+
+def deny_transactions(cluster: Brokers) -> None:
+    """Everybody may do everything with transactional ids of routes but use them."""
+    rules = [
+        transactional_ids(AclOperation.ALL, AclPermissionType.ALLOW),
+        transactional_ids(AclOperation.WRITE, AclPermissionType.DENY),
+    ]
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for added in admin.create_acls(rules).values():
+        added.result(PATIENCE_SECONDS)
+
+
+def allow_transactions(cluster: Brokers) -> None:
+    kind, deny = ResourceType.TRANSACTIONAL_ID, AclPermissionType.DENY
+    withdrawn = AclBindingFilter(kind, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, deny)
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for deleted in admin.delete_acls([withdrawn]).values():
+        deleted.result(PATIENCE_SECONDS)
+
+
+@pytest.mark.timeout(300)
+def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_on_once_it_has_them(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory
+) -> None:
+    topic = "owned"
+    create(source, topic, PARTITIONS)
+    produce(source, topic, range(100), PARTITIONS)
+    selection = {"include": [topic], "name": "{topic}"}
+    running = mirror(source, destination, name="owner", topics=selection, delivery="exactly_once")
+    running.start()
+    running.wait_copied()
+    withdraw(destination, POSITIONS_TOPIC, AclOperation.WRITE)
+    produce(source, topic, range(100, 200), PARTITIONS)
+    told = running.wait_for(
+        lambda told: told["counts"]["troubles"] == {"unauthorized": PARTITIONS}, "nothing can be committed"
+    )
+    met = [event["details"]["reason"] for event in told["events"] if event["name"] == "trouble_met"]
+    assert met == ["unauthorized"] * PARTITIONS
+    running.wait_for(lambda told: POSITIONS_TOPIC in (told["problem"] or ""), "it says what")
+    give_back(destination, POSITIONS_TOPIC, AclOperation.WRITE)
+    running.wait_copied()
+    deny_transactions(destination)
+    produce(source, topic, range(200, 300), PARTITIONS)
+    told = running.wait_for(
+        lambda told: [each["reason"] for each in told["partitions"]] == ["unauthorized"] * PARTITIONS,
+        "its transactions are refused",
+    )
+    assert all("mirror/owner/" in each["problem"] for each in told["partitions"])
+    withdraw(destination, POSITIONS_TOPIC, AclOperation.READ)
+    told = running.wait_for(
+        lambda told: {each["state"] for each in told["partitions"]} == {"unreadable"}, "it cannot begin"
+    )
+    assert all(POSITIONS_TOPIC in each["problem"] for each in told["partitions"])
+    allow_transactions(destination)
+    give_back(destination, POSITIONS_TOPIC, AclOperation.READ)
+    running.wait_copied()
+    found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
+    assert found == Counter(range(300))
     assert running.stop() == 0
 
 
