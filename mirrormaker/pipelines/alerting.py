@@ -29,7 +29,8 @@ async def alert(pipeline: PipelineSpec, occasion: AlertOccasion, told: dict[str,
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await telling
         except (OSError, HTTPException, ValueError) as error:
-            _log.error("pipeline_alert_not_told", pipeline=pipeline.name, way=name, error=str(error))
+            told_of = str(error) or f"not within {TIMEOUT_SECONDS:g} s"
+            _log.error("pipeline_alert_not_told", pipeline=pipeline.name, way=name, error=told_of)
 
 
 async def _run(spec: AlertSpec, body: bytes) -> None:

@@ -7,8 +7,9 @@ it cannot do. Findings have the paths of the topology file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -23,10 +24,17 @@ from mirrormaker.pipelines.sinks import database, files, lake
 from mirrormaker.pipelines.sinks.jdbc_connection import is_portable
 from mirrormaker.pipelines.sinks.sink import partition_columns
 from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
-from mirrormaker.pipelines.source import Offsets, cluster_topics, find_topics, first_records, stream
+from mirrormaker.pipelines.source import (
+    Offsets,
+    cluster_topics,
+    find_topics,
+    first_records,
+    start_options,
+    stream,
+    stream_options,
+)
 from mirrormaker.pipelines.table import name_fold, probe
 from mirrormaker.pipelines.transforming import (
-    FunctionError,
     apply_step,
     find_function,
     gathers_rows,
@@ -34,6 +42,7 @@ from mirrormaker.pipelines.transforming import (
     is_query,
     load_tables,
 )
+from mirrormaker.spark.options import parse_options
 from mirrormaker.spark.sink_options import parse_sink_options
 from mirrormaker.spark.sink_rows import check_columns
 from mirrormaker.topology.findings import Finding
@@ -50,6 +59,9 @@ from mirrormaker.topology.model import (
     Topology,
 )
 from mirrormaker.topology.step_order import inputs_of, order_steps, source_of, used_names
+
+_SOURCE_OPTIONS = "source_options"
+_HEADERS = ("includeheaders", "true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +91,7 @@ class Preparation:
         topics = self._find_topics()
         beginning = self._find_beginning(topics)
         schema = self._find_schema(topics)
-        can_read = bool(topics) and not any(".source_options" in each.path for each in self.findings)
-        if schema is not False and can_read:
+        if schema is not False:
             self._analyse(schema)
         for number, sink in enumerate(self._pipeline.sinks):
             self._reach_sink(f"sinks[{number}]", sink)
@@ -102,6 +113,22 @@ class Preparation:
         for path, form, options in said:
             for name, problem in option_problems(self._spark, form, options):
                 self._report(f"{path}.{name}", problem)
+        if pipeline.cluster is not None:
+            options = stream_options(self._topology.clusters[pipeline.cluster], pipeline)
+            try:
+                parse_options(options | start_options(pipeline), streaming=True)
+            except ConfigurationError as error:
+                for problem in error.problems:
+                    self._report(_SOURCE_OPTIONS, problem)
+
+    def _as_can_be_read(self) -> PipelineSpec:
+        """With those options of the source alone that decide on its columns, where any of them is wrong."""
+        pipeline = self._pipeline
+        if not any(each.path.endswith(f".{_SOURCE_OPTIONS}") for each in self.findings):
+            return pipeline
+        said = pipeline.source_options.items()
+        kept = {name: "true" for name, value in said if (name.lower(), value.lower()) == _HEADERS}
+        return replace(pipeline, source_options=kept)
 
     def _reach_places(self) -> None:
         """Those that the pipeline says, of what a run writes beside its sinks."""
@@ -126,7 +153,7 @@ class Preparation:
         checkpoint = Checkpoint(self._spark, self._pipeline, self._folder)
         for key, problem in checkpoint.problems(self._pipeline):
             self._report(key, problem)
-        if not topics:
+        if not topics or self._as_can_be_read() is not self._pipeline:
             return None
         assert self._pipeline.cluster is not None
         cluster = self._topology.clusters[self._pipeline.cluster]
@@ -135,7 +162,7 @@ class Preparation:
             return find_beginning(cluster, self._pipeline, noted, has_begun=has_begun)
         except ConfigurationError as error:
             for problem in error.problems:
-                self._report("source_options" if problem.startswith("option ") else "start", problem)
+                self._report("start", problem)
         except BrokerError as error:
             self._report("cluster", error)
         return None
@@ -161,7 +188,8 @@ class Preparation:
         pipeline = self._pipeline
         assert pipeline.cluster is not None
         try:
-            records = stream(self._spark, self._topology.clusters[pipeline.cluster], pipeline)
+            cluster = self._topology.clusters[pipeline.cluster]
+            records = stream(self._spark, cluster, self._as_can_be_read())
             rows = split(decode(records, pipeline, schema)).rows
         except PySparkException as error:
             self._report("time" if pipeline.time is not None else "schema", error)
@@ -201,7 +229,7 @@ class Preparation:
                 if pipeline.watermark is None and gathers_rows(frames[step.name]):
                     message = "gathers rows, which needs 'watermark': a load is not all there is of a time"
                     self._report(path, message)
-            except (PySparkException, ConfigurationError, FunctionError) as error:
+            except (PySparkException, Py4JError, BrokerError, OSError) as error:
                 self._report(path, error)
         return frames
 

@@ -169,6 +169,8 @@ def _run(options: argparse.Namespace) -> int:
 def _reload(options: argparse.Namespace) -> int:
     from mirrormaker.pipelines.runner import RunRequest
 
+    if find_pipeline(load_topology(options.file), options.name).job is not None:
+        raise ConfigurationError([f"{options.name!r} is a job, which has no windows: 'pipeline run' runs it"])
     end_ms = END_MS if options.end_ms is None else options.end_ms
     if end_ms <= options.start_ms:
         raise ConfigurationError(["--to: is not after --from"])

@@ -313,7 +313,7 @@ def describe_failure(error: Exception) -> str:
     if _NO_ROOM in text:
         told = [text] if isinstance(error, BrokerError | OSError) else list(_told(lines))
         return next((f"out of space: {line}" for line in told if _NO_ROOM in line), _FULL)
-    return next(_causes(lines), _OF_A_QUERY.sub("", brief(error)))
+    return next(_causes(lines, _raised_in_python(text)), _OF_A_QUERY.sub("", brief(error)))
 
 
 _OF_A_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
@@ -325,8 +325,20 @@ _OF_OURS = re.compile(r"\b(?:broker|mirrormaker)\.[\w.]+: (.+)")
 """Any of them, as a traceback of Python ends."""
 
 
-def _causes(lines: list[str]) -> Iterator[str]:
+_OF_A_WORKER = "thrown from the Python worker:"
+_RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
+"""What a traceback of Python ends with."""
+
+
+def _raised_in_python(text: str) -> list[str]:
+    """What a function of the user's has raised in a Python worker, last."""
+    _, _, trace = text.partition(_OF_A_WORKER)
+    return _RAISED.findall(trace)[-1:]
+
+
+def _causes(lines: list[str], raised: list[str]) -> Iterator[str]:
     yield from _told(lines)
+    yield from raised
     caused = [line for line in lines if line.startswith("Caused by:")]
     if caused:
         yield caused[-1].removeprefix("Caused by: ")

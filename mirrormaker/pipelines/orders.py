@@ -11,6 +11,7 @@ from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.reconcile.topology_file import TopologyText
 
 _WELL = (RunState.SUCCEEDED.value, RunState.STOPPED.value)
+_SAID_NOTHING = "the process of the run ended before it said what the run came to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +65,16 @@ class RunEnd:
 
 
 def decode_end(code: int, output: bytes) -> RunEnd:
-    """Out of what the process has printed; its last line is the record."""
+    """Out of what the process has printed; its last line is the record. One that ended with 0 and says
+    nothing was ended by what it ran.
+    """
     lines = output.splitlines()
     try:
         record = json.loads(lines[-1]) if lines else {}
     except ValueError:
         record = {}
-    return RunEnd(code=code, record=record if isinstance(record, dict) else {})
+    if not isinstance(record, dict):
+        record = {}
+    if code == 0 and record.get("state") not in _WELL:
+        return RunEnd(code=1, record={"problem": _SAID_NOTHING})
+    return RunEnd(code=code, record=record)

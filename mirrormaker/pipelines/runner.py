@@ -249,7 +249,7 @@ class Runner:
         return self._end(record, RunState.SUCCEEDED)
 
     def _run_job(self, spark: SparkSession, record: RunRecord) -> Mapping[str, Any]:
-        problems = check_job(self._pipeline, self._pipeline.name)
+        problems = check_job(self._pipeline, self._path)
         if problems:
             raise ConfigurationError(self._problems(problems))
         assert self._pipeline.job is not None
@@ -264,7 +264,7 @@ class Runner:
 
     def _prepare(self, spark: SparkSession) -> tuple[list[Any], Prepared | None]:
         if self._pipeline.job is not None:
-            return list(check_job(self._pipeline, f"pipelines.{self._pipeline.name}")), None
+            return list(check_job(self._pipeline, self._path)), None
         preparation = Preparation(spark, self._topology, self._pipeline, self._folder)
         prepared = preparation.prepare()
         return preparation.findings, prepared
@@ -368,10 +368,14 @@ class Runner:
     def _end(self, record: RunRecord, state: RunState) -> RunRecord:
         return self._note(replace(record, state=state, ended_ms=self._clock.now_ms()))
 
+    @property
+    def _path(self) -> str:
+        """Of the pipeline, in the file."""
+        return f"pipelines[{self._topology.pipelines.index(self._pipeline)}]"
+
     @contextmanager
     def _opened(self) -> Iterator[SparkSession]:
-        path = f"pipelines[{self._topology.pipelines.index(self._pipeline)}]"
-        with self._session or opened_session(self._pipeline, path) as spark:
+        with self._session or opened_session(self._pipeline, self._path) as spark:
             for name, value in OWN_SETTINGS.items():
                 spark.conf.set(name, value)
             yield spark

@@ -53,7 +53,7 @@ def find_function(where: CallFunction) -> Callable[..., Any]:
         function = getattr(import_module(where.module), where.name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {error}"]) from error
-    except Exception as error:  # whatever the module does
+    except (Exception, SystemExit) as error:  # whatever the module does
         told = f"{type(error).__name__}: {error}"
         raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {told}"]) from error
     if not callable(function):
@@ -62,12 +62,14 @@ def find_function(where: CallFunction) -> Callable[..., Any]:
 
 
 def called(function: Callable[..., Any], *arguments: object, **named: object) -> Any:
-    """What a user's function returns. Raises FunctionError for what is no error of Spark or of a cluster."""
+    """What a user's function returns. Raises FunctionError for what is no error of Spark or of a cluster,
+    also where it would end the process, which ends for signals alone.
+    """
     try:
         return function(*arguments, **named)
     except (BrokerError, PySparkException, Py4JError, OSError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         name = f"{function.__module__}:{function.__qualname__}"
         raise FunctionError(f"{name} failed: {type(error).__name__}: {error}") from error
 

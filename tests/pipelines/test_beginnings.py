@@ -201,6 +201,18 @@ def test_options_that_the_source_does_not_know_are_told(place: Place) -> None:
     assert "pipelines[0].source_options: option minPartitions: " in problem
 
 
+@pytest.mark.parametrize("options", ["{includeHeaders: true, minPartitions: some}", "{}"])
+def test_steps_are_looked_at_though_nothing_can_be_read_yet(place: Place, options: str) -> None:
+    steps = "[{name: s, sql: 'select nothing from records'}, {name: t, sql: 'select nowhere from s'}]"
+    place.keys = f"{KEYS}    source_options: {options}\n    steps: {steps}\n"
+    problems = place.runner().check()
+    assert [problem.split(": ")[0] for problem in problems if "minPartitions" not in problem] == [
+        "pipelines[0].topics",
+        "pipelines[0].steps[0].sql",
+    ]
+    assert any("minPartitions" in problem for problem in problems) == ("minPartitions" in options)
+
+
 @pytest.mark.long
 def test_a_checkpoint_with_state_is_for_the_sinks_that_it_was_made_for(place: Place) -> None:
     place.keys = KEYS

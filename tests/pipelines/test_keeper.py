@@ -15,7 +15,7 @@ import pytest
 from broker.clock import Clock, SystemClock
 from mirrormaker.pipelines import keeper
 from mirrormaker.pipelines.keeper import PipelineKeeper
-from mirrormaker.pipelines.orders import RunEnd, RunOrder
+from mirrormaker.pipelines.orders import RunEnd, RunOrder, decode_end
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_marks import RunMark
 from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, RunState
@@ -361,3 +361,12 @@ def test_what_a_run_has_said_holds_however_its_process_ends() -> None:
     assert RunEnd(code=-9, record={"run": "r", "state": "failed", "problem": "x"}).problem == "x"
     assert RunEnd(code=-15, record={}).problem == "the process of the run was ended by SIGTERM"
     assert RunEnd(code=3, record={}).problem == "the process of the run ended with 3"
+
+
+def test_a_process_that_ends_well_and_says_nothing_of_its_run_has_failed() -> None:
+    end = decode_end(0, b"")
+    assert (end.problem, end.is_cut_off) == (
+        "the process of the run ended before it said what the run came to",
+        True,
+    )
+    assert decode_end(0, b'{"run": "r", "state": "stopped"}\n').problem is None

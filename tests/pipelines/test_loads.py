@@ -497,3 +497,24 @@ def test_errors_of_ours_that_spark_wraps_are_told() -> None:
     )
     error = PySparkException("\n".join(lines))
     assert describe_failure(error) == "transaction of t: to be aborted"
+
+
+def test_what_a_function_raises_in_a_worker_is_told() -> None:
+    lines = (
+        "An exception was thrown from the Python worker:",
+        "Traceback (most recent call last):",
+        '  File "/steps.py", line 3, in parse',
+        "    return table[key]",
+        "           ~~~~~^^^^^",
+        "KeyError: 5",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/steps.py", line 5, in parse',
+        '    raise ValueError("no such row")',
+        "ValueError: no such row",
+        "",
+        "Caused by: org.apache.spark.api.python.PythonException",
+    )
+    assert describe_failure(PySparkException("\n".join(lines))) == "ValueError: no such row"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.transforming import (
+    FunctionError,
+    called,
     find_function,
     gathers_rows,
     is_of_records,
@@ -70,7 +73,12 @@ def test_steps_that_look_at_each_row_by_itself_are_known(session: SparkSession, 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError: division by zero")]
+    ("text", "told"),
+    [
+        ("def f(:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+    ],
 )
 def test_a_module_that_cannot_be_imported_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
@@ -79,6 +87,11 @@ def test_a_module_that_cannot_be_imported_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match=f"broken_steps:f cannot be imported: {told}"):
         find_function(CallFunction(module="broken_steps", name="f"))
+
+
+def test_a_function_that_would_end_the_process_has_failed() -> None:
+    with pytest.raises(FunctionError, match="failed: SystemExit: 0"):
+        called(sys.exit, 0)
 
 
 @pytest.mark.parametrize(
