@@ -1,6 +1,8 @@
 """CSV: from one line of text to values of a schema.
 
 Spark's parser reads the first line of a text and passes over all others, so those are looked for beside it.
+Quotes within quotes stand behind a backslash for it, unless `escape` says otherwise; where none does in a
+text, they are doubled, as RFC 4180 has them.
 """
 
 from __future__ import annotations
@@ -15,12 +17,31 @@ from pyspark.sql.types import StringType, StructField, StructType
 from mirrormaker.pipelines.trying import tried
 
 _SHOWN = 60
+_QUOTE, _ESCAPE = '"', "\\"
+"""Spark's, where options do not say others."""
 
 
 def parse_csv(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
     """A struct of the columns of `schema`; null for more columns, or longer ones, than the parser takes."""
     columns = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
-    return tried(f.from_csv(text, columns, dict(options)))
+    said = {name.lower(): value for name, value in options.items()}
+    quote = said.get("quote", _QUOTE)
+    parsed = f.from_csv(text, columns, dict(options))
+    if "escape" not in said and quote:
+        doubled = f.from_csv(text, columns, {**options, "escape": quote})
+        parsed = f.when(_has_doubled(text, quote, _separator(said)), doubled).otherwise(parsed)
+    return tried(parsed)
+
+
+def _has_doubled(text: Column, quote: str, separator: str) -> Column:
+    """Whether quotes are doubled within fields, and none is behind a backslash."""
+    mark, between = re.escape(quote), re.escape(separator)
+    filled = f.regexp_replace(text, f"(?<=^|{between}){mark}{mark}(?=$|{between})", "")
+    return text.contains(quote * 2) & filled.contains(quote * 2) & ~text.contains(f"{_ESCAPE}{quote}")
+
+
+def _separator(said: Mapping[str, str]) -> str:
+    return said.get("sep", said.get("delimiter", ",")).replace("\\t", "\t")
 
 
 def quoted(name: str) -> str:
@@ -31,7 +52,7 @@ def quoted(name: str) -> str:
 def line_problem(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
     """Why a text is not one line of fields; null where it is. Ends of lines within quotes are none."""
     said = {name.lower(): value for name, value in options.items()}
-    quote, escape = said.get("quote", '"'), said.get("escape", "\\")
+    quote, escape = said.get("quote", _QUOTE), said.get("escape", _ESCAPE)
     outside = text
     if quote:
         # Two steps of which neither repeats a choice: Java's would need a frame of its stack for each letter.
@@ -40,7 +61,9 @@ def line_problem(text: Column, schema: StructType, options: Mapping[str, str]) -
         outside = f.regexp_replace(f.regexp_replace(outside, pairs, ""), f"{mark}[^{mark}]*+{mark}", "")
     many = f.when(text.contains("\n") & outside.contains("\n"), f.lit("more than one line"))
     is_empty = (text == "") & f.lit(len(schema) > 1)
-    return f.when(is_empty, f.lit("an empty line")).otherwise(many)
+    told = f.when(is_empty, f.lit("an empty line")).otherwise(many)
+    comment = said.get("comment", "")
+    return f.when(text.startswith(comment), f.lit("a comment")).otherwise(told) if comment else told
 
 
 def csv_mismatches(text: Column, parsed: Column, schema: StructType, options: Mapping[str, str]) -> Column:

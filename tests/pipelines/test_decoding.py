@@ -76,6 +76,31 @@ def test_lines_of_csv(spark: SparkSession) -> None:
     assert said == list(values.values())
 
 
+def test_quotes_within_quotes_of_csv_are_doubled_or_behind_a_backslash(spark: SparkSession) -> None:
+    values = {
+        b'1,"a ""b"" c"': (1, 'a "b" c'),
+        b'2,"""a"""': (2, '"a"'),
+        b'3,"a\\b ""c"""': (3, 'a\\b "c"'),
+        b'4,"a\n""b"",c"': (4, 'a\n"b",c'),
+        b'5,"a \\"b\\" c"': (5, 'a "b" c'),
+        b'6,""': (6, None),
+        b'"","a"': (None, "a"),
+        b'7,"a ""b"" c",8': "not CSV of the schema",
+        b'x,"a ""b"" c"': "field id: 'x' is no int",
+        b"8,a": (8, "a"),
+    }
+    said = decoded(spark, list(values), format=RecordFormat.CSV, schema="id int, name string")
+    assert said == list(values.values())
+    options = {"sep": "|", "quote": "'"}
+    keys = {"format": RecordFormat.CSV, "schema": "id int, name string", "format_options": options}
+    assert decoded(spark, [b"1|'a ''b'' c'", b"2|''"], **keys) == [(1, "a 'b' c"), (2, None)]
+
+
+def test_a_comment_is_no_row(spark: SparkSession) -> None:
+    keys = {"format": RecordFormat.CSV, "schema": "id int, name string", "format_options": {"comment": "#"}}
+    assert decoded(spark, [b"#1,a", b"1,a"], **keys) == ["a comment", (1, "a")]
+
+
 def test_quoted_fields_of_csv_have_any_length_and_may_hold_ends_of_lines(spark: SparkSession) -> None:
     values = {
         b'1,"' + b"x" * 100_000 + b'\ny"': (1, "x" * 100_000 + "\ny"),
