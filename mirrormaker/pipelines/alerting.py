@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from http.client import HTTPException
 from typing import Any
 from urllib.request import Request, urlopen
@@ -14,6 +15,13 @@ from mirrormaker.topology.model import AlertOccasion, AlertSpec, PipelineSpec
 TIMEOUT_SECONDS = 30.0
 
 _log = logger("pipelines")
+
+
+def command_problem(spec: AlertSpec) -> str | None:
+    """Why its program cannot be started here; None where it can be, or there is none."""
+    if not spec.command or shutil.which(spec.command[0]) is not None:
+        return None
+    return f"{spec.command[0]!r} is no program that can be started here"
 
 
 async def alert(pipeline: PipelineSpec, occasion: AlertOccasion, told: dict[str, Any]) -> None:

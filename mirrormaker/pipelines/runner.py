@@ -28,6 +28,7 @@ from broker.telemetry import logger
 from mirrormaker.audit.completeness import coming_topics, read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.folder_lock import at_once
+from mirrormaker.pipelines.alerting import command_problem
 from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
 from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_without_room
@@ -102,7 +103,10 @@ class Runner:
     def check(self) -> list[str]:
         """Everything that is wrong, before anything is written: `PATH: MESSAGE`."""
         with self._opened() as spark:
-            return self._problems(self._prepare(spark)[0])
+            problems = self._problems(self._prepare(spark)[0])
+        if (problem := command_problem(self._pipeline.alert)) is not None:
+            problems.append(f"{self._path}.alert.command: {problem}")
+        return problems
 
     def run(self, request: RunRequest) -> RunRecord:
         """Run it. Raises PipelineBusyError, ConfigurationError when it cannot begin, RunFailedError."""

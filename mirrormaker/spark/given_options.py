@@ -69,11 +69,18 @@ class GivenOptions:
             if self.has(name):
                 self.problems.append(f"option {name}: {reason}")
 
-    def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Every option beside `names` and those of the connection's security."""
+    def refuse_unknown(self, names: Iterable[str], elsewhere: Mapping[str, str]) -> None:
+        """Every option beside `names` and those of the connection's security; what is said of those that have
+        a meaning `elsewhere`.
+        """
+        others = {name.lower(): said for name, said in elsewhere.items()}
         known = {name.lower(): name for name in (BOOTSTRAP, *names, *map(KAFKA.__add__, _SECURITY.values()))}
         for key in self._given:
-            if key not in known:
+            if key in known:
+                continue
+            if key in others:
+                self.problems.append(f"option {key} {others[key]}")
+            else:
                 close = difflib.get_close_matches(key, known, n=1)
                 hint = f", did you mean {known[close[0]]}?" if close else ""
                 self.problems.append(f"option {key} is unknown{hint}")

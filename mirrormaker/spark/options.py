@@ -72,6 +72,7 @@ OPTION_NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     *_TERMS,
 )
+_WRITING = {"topic": "is for writing: subscribe says what is read"}
 _ONLY_BATCH = "streaming queries have no end and get no conditions: this is for spark.read"
 _ONLY_STREAMING = "is passed over: a load reads all of it at once, this is for spark.readStream"
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
@@ -170,7 +171,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     that have no effect in a load. Raises ConfigurationError with every problem found.
     """
     given = GivenOptions(options)
-    given.refuse_unknown((*OPTION_NAMES, *READING_PASSED, *READING_REFUSED))
+    given.refuse_unknown((*OPTION_NAMES, *READING_PASSED, *READING_REFUSED), _WRITING)
     given.refuse(READING_REFUSED)
     if streaming:
         given.refuse(dict.fromkeys((*_ENDING, "pushFilters"), _ONLY_BATCH))

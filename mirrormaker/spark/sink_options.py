@@ -24,6 +24,7 @@ from mirrormaker.spark.given_options import (
 )
 from mirrormaker.spark.java_settings import WRITING_PASSED, WRITING_REFUSED
 from mirrormaker.spark.options import CLIENT_ID, ClusterOptions
+from mirrormaker.spark.options import OPTION_NAMES as READING_NAMES
 from mirrormaker.spark.row_encoder import BatchTerms
 
 OPTION_NAMES = (
@@ -52,6 +53,7 @@ OPTION_NAMES = (
 )
 _FOR_SPARK = ("checkpointLocation", "queryName")
 """What Spark hands over with the options, and looks at itself."""
+_READING = "is for reading: a view on topics cannot be written, df.write names its topic by option or column"
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _BATCH_BYTES = 256 * 1024
@@ -92,7 +94,8 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Read the options of one write. Raises ConfigurationError with every problem found."""
     given = GivenOptions(options)
-    given.refuse_unknown((*OPTION_NAMES, *_FOR_SPARK, *WRITING_PASSED, *WRITING_REFUSED))
+    known = (*OPTION_NAMES, *_FOR_SPARK, *WRITING_PASSED, *WRITING_REFUSED)
+    given.refuse_unknown(known, dict.fromkeys(READING_NAMES, _READING))
     given.refuse(WRITING_REFUSED)
     delivery = given.read(
         "delivery", one_of({choice.value: choice for choice in SinkDelivery}), SinkDelivery.AT_LEAST_ONCE

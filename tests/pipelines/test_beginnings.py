@@ -201,6 +201,14 @@ def test_options_that_the_source_does_not_know_are_told(place: Place) -> None:
     assert "pipelines[0].source_options: option minPartitions: " in problem
 
 
+def test_a_program_that_is_not_there_to_be_alerted_is_told_by_a_check_alone(place: Place) -> None:
+    place.produce([order(1, 0)])
+    place.keys = f"{KEYS}    alert: {{command: [/nowhere/at-all]}}\n"
+    told = "pipelines[0].alert.command: '/nowhere/at-all' is no program that can be started here"
+    assert place.runner().check() == [told]
+    assert place.run().rows_read == 1
+
+
 @pytest.mark.parametrize("options", ["{includeHeaders: true, minPartitions: some}", "{}"])
 def test_steps_are_looked_at_though_nothing_can_be_read_yet(place: Place, options: str) -> None:
     steps = "[{name: s, sql: 'select nothing from records'}, {name: t, sql: 'select nowhere from s'}]"

@@ -210,6 +210,7 @@ def test_columns_are_passed_over_that_nobody_asks() -> None:
     ("option", "value", "message"),
     [
         ("topik", "t", "unknown, did you mean topic"),
+        ("subscribe", "t", "is for reading: a view on topics cannot be written"),
         ("delivery", "twice", "none of at_least_once, exactly_once"),
         ("transactionalIdPrefix", "a", "no effect without delivery=exactly_once"),
         ("kafka.acks", "2", "none of all, -1, 1, 0"),

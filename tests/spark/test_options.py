@@ -96,6 +96,7 @@ def test_a_pattern_is_looked_for_anywhere_in_a_name_and_several_are_of_whole_nam
         ("minPartitions", "0", "not a positive number"),
         ("failOnDataLoss", "maybe", "neither true nor false"),
         ("includeHeader", "true", "unknown, did you mean includeHeaders"),
+        ("topic", "a", "is for writing: subscribe says what is read"),
         ("startingOffsets", '{"a": {"0": -1}}', "cannot start at latest"),
         ("endingOffsets", '{"a": {"0": -2}}', "cannot end at earliest"),
         ("startingTimestamp", "yesterday", "not a number"),
