@@ -21,6 +21,7 @@ from mirrormaker.plan.fit import (
     declared_right_notices,
     destination_right_notices,
     fit_notices,
+    own_right_notices,
     size_notices,
     source_right_notices,
 )
@@ -194,6 +195,7 @@ class _Draft:
         self.steps += planned.steps
         self.steps += _adoptions(route, source, destination, planned.written)
         self.steps += _rule_steps(route, source, destination, planned.destinations)
+        self.notices += own_right_notices(route, source, destination)
         self.notices += access_notices(route, source, destination)
         self._tell_obstacles(route, planned.obstacles)
         self.notices += (

@@ -73,6 +73,15 @@ def declared_right_notices(cluster: ObservedCluster, steps: Sequence[TopicStep])
     yield from _creation_notices(cluster.name, cluster, steps)
 
 
+def own_right_notices(route: RouteSpec, *clusters: ObservedCluster) -> Iterator[Notice]:
+    """Rights that the route needs for what it keeps itself."""
+    for cluster in clusters:
+        for missing in cluster.missing_rights:
+            if missing.route == route.name:
+                about = f"{route.name}: {missing.of} at {cluster.name!r}"
+                yield from _lacking(about, frozenset(), missing.rights)
+
+
 def access_notices(
     route: RouteSpec, source: ObservedCluster, destination: ObservedCluster
 ) -> Iterator[Notice]:

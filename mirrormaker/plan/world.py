@@ -84,6 +84,17 @@ class ObservedTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRights:
+    """What a route lacks at a cluster for something that it keeps itself."""
+
+    route: RouteName
+    of: str
+    """What the rights are about, for people."""
+    rights: tuple[int, ...]
+    """By Kafka's codes of operations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCluster:
     """A cluster that answered."""
 
@@ -118,6 +129,8 @@ class ObservedCluster:
     """It has no authoriser: there are no rules, everybody may do everything."""
     rights: frozenset[int] | None = None
     """What may be done with the cluster; None where it does not tell."""
+    missing_rights: tuple[MissingRights, ...] = ()
+    """Of routes from and to here, apart from the topics that they copy, as far as the cluster tells."""
     problems: tuple[str, ...] = ()
     """What could not be asked, each with the reason."""
 

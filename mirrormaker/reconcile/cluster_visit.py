@@ -4,6 +4,7 @@ problem of the picture, and the picture goes on.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -25,12 +26,13 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
+from mirrormaker.plan.world import DAY_MS, MissingRights, ObservedCluster, PartitionTraffic
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.kept_positions import KeptPositions, read_positions
 from mirrormaker.reconcile.moved_copies import moved_copies
 from mirrormaker.reconcile.observed_topics import topics_of
+from mirrormaker.reconcile.own_rights import missing_at_destination, missing_at_source
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteSpec, StartAtTime, Topology
 from mirrormaker.topology.naming import compile_naming
@@ -94,6 +96,7 @@ class ClusterVisit:
             rules=await self._rules() if any(route.sync.acls for route in touching) else None,
             is_open=self._is_open,
             rights=rights.cluster,
+            missing_rights=await self._missing_rights(touching),
             problems=tuple(self._problems),
         )
 
@@ -184,6 +187,12 @@ class ClusterVisit:
         async with KeptTopic(self.cluster, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
             await kept.read_to_end()
             return read_positions(kept.entries())
+
+    async def _missing_rights(self, touching: Iterable[RouteSpec]) -> tuple[MissingRights, ...]:
+        name, cluster = self.spec.name, self.cluster
+        asked = [missing_at_source(cluster, route) for route in touching if route.source == name]
+        asked += [missing_at_destination(cluster, route) for route in touching if route.destination == name]
+        return tuple(missing for found in await asyncio.gather(*asked) for missing in found)
 
     async def _groups(self) -> tuple[str, ...] | None:
         listed = await self._try(self._admin.list_groups(), "groups", None)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 from broker.embedded import EmbeddedZooKeeper
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC
+from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.daemon.conftest import (
     PATIENCE_SECONDS,
@@ -32,6 +33,7 @@ from tests.daemon.conftest import (
 )
 from tests.daemon.killed_mirrors import PARTITIONS, places_at
 from tests.daemon.test_mirror import address, create, produce
+from tests.daemon.test_planning import plan
 from tests.interop.apache import ApacheKafka
 from tests.interop.kraft import KraftKafka
 
@@ -153,10 +155,10 @@ def transactional_ids(operation: AclOperation, permission: AclPermissionType) ->
 
 
 def deny_transactions(cluster: Brokers) -> None:
-    """Everybody may do everything with transactional ids of routes but use them."""
+    """Nobody may do anything with transactional ids of routes."""
     rules = [
         transactional_ids(AclOperation.ALL, AclPermissionType.ALLOW),
-        transactional_ids(AclOperation.WRITE, AclPermissionType.DENY),
+        transactional_ids(AclOperation.ALL, AclPermissionType.DENY),
     ]
     admin = AdminClient({"bootstrap.servers": address(cluster)})
     for added in admin.create_acls(rules).values():
@@ -204,8 +206,13 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
         lambda told: {each["state"] for each in told["partitions"]} == {"unreadable"}, "it cannot begin"
     )
     assert all(POSITIONS_TOPIC in each["problem"] for each in told["partitions"])
-    allow_transactions(destination)
     give_back(destination, POSITIONS_TOPIC, AclOperation.READ)
+    withdraw(destination, CONTROL_TOPIC, AclOperation.WRITE)
+    lacking = {notice["about"] for notice in plan(running.file)[1]["notices"] if notice["kind"] == "rights"}
+    own = (CONTROL_TOPIC, "transactional ids mirror/owner/")
+    assert lacking == {f"owner: {each} at 'aggregate'" for each in own}
+    give_back(destination, CONTROL_TOPIC, AclOperation.WRITE)
+    allow_transactions(destination)
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(300))

@@ -47,7 +47,7 @@ from mirrormaker.plan.steps import (
     TopicStep,
 )
 from mirrormaker.plan.topics import Destination, plan_topics
-from mirrormaker.plan.world import ObservedCluster, PartitionTraffic, UnreachableCluster, World
+from mirrormaker.plan.world import MissingRights, ObservedCluster, PartitionTraffic, UnreachableCluster, World
 from mirrormaker.topology.model import (
     ClusterName,
     Compression,
@@ -557,6 +557,16 @@ def test_rights_that_are_missing_are_told() -> None:
     allowed = replace(destination, rights=frozenset({CREATE, WRITE}))
     made = plan(topology(route()), world(cluster(JFK, new), allowed))
     assert notices(made, NoticeKind.RIGHTS) == []
+
+
+def test_rights_that_a_route_lacks_for_what_it_keeps_itself_are_told() -> None:
+    lacking = MissingRights(route=RouteName("jfk-to-aggregate"), of="a topic", rights=(READ, WRITE))
+    others = replace(lacking, route=RouteName("another"))
+    destination = replace(cluster(AGGREGATE), missing_rights=(lacking, others))
+    made = plan(topology(route()), world(cluster(JFK), destination))
+    assert notices(made, NoticeKind.RIGHTS) == [
+        "jfk-to-aggregate: a topic at 'aggregate': the daemon's user lacks the right to Read, Write"
+    ]
 
 
 def test_rights_and_sizes_at_topics_that_steps_name_are_told() -> None:
