@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from http.client import HTTPException
 from typing import Any
-from urllib.request import Request, urlopen
+
+from aiohttp import ClientError, ClientSession
 
 from broker.telemetry import logger
 from mirrormaker.topology.model import AlertOccasion, AlertSpec, PipelineSpec
@@ -32,11 +32,11 @@ async def alert(pipeline: PipelineSpec, occasion: AlertOccasion, told: dict[str,
     if occasion not in spec.on:
         return
     body = json.dumps(message).encode()
-    for name, telling in (("command", _run(spec, body)), ("webhook", _post(spec, body))):
+    for name, tell in (("command", _run), ("webhook", _post)):
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await telling
-        except (OSError, HTTPException, ValueError) as error:
+                await tell(spec, body)
+        except (OSError, ClientError, ValueError) as error:
             told_of = str(error) or f"not within {TIMEOUT_SECONDS:g} s"
             _log.error("pipeline_alert_not_told", pipeline=pipeline.name, way=name, error=told_of)
 
@@ -58,6 +58,9 @@ async def _run(spec: AlertSpec, body: bytes) -> None:
 
 async def _post(spec: AlertSpec, body: bytes) -> None:
     if spec.webhook is not None:
-        request = Request(spec.webhook, data=body, headers={"Content-Type": "application/json"})
-        answer = await asyncio.to_thread(urlopen, request, timeout=TIMEOUT_SECONDS)
-        answer.close()
+        headers = {"Content-Type": "application/json"}
+        async with (
+            ClientSession(headers=headers, raise_for_status=True, trust_env=True) as session,
+            session.post(spec.webhook, data=body),
+        ):
+            return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from mirrormaker.topology.model import AlertOccasion, PipelineSpec
 
 STOP_TIMEOUT_SECONDS = 20.0
 TELL_SECONDS = 3.0
-"""How long others are told of a run while the daemon ends."""
+"""How long others and people are told of a run while the daemon ends."""
 RETRY_SECONDS = 1.0
 """How long a run waits that other daemons cannot be told of."""
 WATCH_SECONDS = 5.0
@@ -93,7 +93,7 @@ class PipelineKeeper:
         self._changed = asyncio.Event()
         self._ending = asyncio.Event()
         self._telling: asyncio.Timeout | None = None
-        """Of what others are told just now."""
+        """Of what others or people are told just now."""
 
     @property
     def pid(self) -> int | None:
@@ -244,14 +244,12 @@ class PipelineKeeper:
         """
         self._last_due_ms, self._left_due_ms = due_ms, None
         try:
-            async with asyncio.timeout(TELL_SECONDS if self._ending.is_set() else None) as self._telling:
+            async with self._telling_time():
                 await self._share.note(due_ms, is_over=is_over)
         except (BrokerError, TimeoutError) as error:
             name = self.pipeline.name
             logger("pipelines").warning("pipeline_run_not_told", pipeline=name, error=str(error))
             return False
-        finally:
-            self._telling = None
         return True
 
     def _has_loaded(self) -> bool:
@@ -331,19 +329,35 @@ class PipelineKeeper:
         self.state = "scheduled"
         await self._tell_recovered(end.record.get("run"))
         if end.record.get("incomplete"):
-            await alert(self.pipeline, AlertOccasion.INCOMPLETE, {"missing": end.record["incomplete"]})
+            await self._alert(AlertOccasion.INCOMPLETE, {"missing": end.record["incomplete"]})
 
     async def _tell_recovered(self, run: str | None) -> None:
         """Whom it was told that the pipeline had failed."""
         was_failed, self._was_told_failed = self._was_told_failed, False
         if was_failed:
-            await alert(self.pipeline, AlertOccasion.RECOVERED, {"run": run})
+            await self._alert(AlertOccasion.RECOVERED, {"run": run})
+
+    async def _alert(self, occasion: AlertOccasion, told: dict[str, Any]) -> None:
+        """Tell people; what takes its time is cut short while the daemon ends."""
+        try:
+            async with self._telling_time():
+                await alert(self.pipeline, occasion, told)
+        except TimeoutError:
+            name = self.pipeline.name
+            logger("pipelines").error("pipeline_alert_not_told", pipeline=name, error="the daemon ends")
+
+    @contextlib.asynccontextmanager
+    async def _telling_time(self) -> AsyncIterator[None]:
+        """Raises TimeoutError once the daemon has been ending for too long."""
+        try:
+            async with asyncio.timeout(TELL_SECONDS if self._ending.is_set() else None) as self._telling:
+                yield
+        finally:
+            self._telling = None
 
     async def _give_up(self, end: RunEnd) -> None:
         self.state, self._was_told_failed = "failed", True
-        await alert(
-            self.pipeline, AlertOccasion.FAILED, {"problem": end.problem, "run": end.record.get("run")}
-        )
+        await self._alert(AlertOccasion.FAILED, {"problem": end.problem, "run": end.record.get("run")})
         self._share.give_way()
         if self._is_continuous:
             await self._rest_after_failure()

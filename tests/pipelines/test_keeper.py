@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import threading
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.clock import Clock, SystemClock
-from mirrormaker.pipelines import keeper
+from mirrormaker.pipelines import alerting, keeper
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.orders import RunEnd, RunOrder, decode_end
 from mirrormaker.pipelines.run_log import PipelineFolder
@@ -273,6 +274,39 @@ def test_a_webhook_gets_what_a_command_gets(tmp_path: Path) -> None:
     (_, failed), (_, recovered) = received
     assert (failed["pipeline"], failed["occasion"], failed["problem"]) == ("p", "failed", "no luck")
     assert recovered["occasion"] == "recovered", "told though the receiver had failed before"
+
+
+@pytest.mark.parametrize("way", ["command", "webhook"])
+def test_a_daemon_ends_though_nobody_takes_what_it_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(keeper, "TELL_SECONDS", 0.1)
+    begun = tmp_path / "begun"
+
+    async def play(listening: socket.socket) -> None:
+        hang = ("sh", "-c", f"touch {begun}; exec sleep 1000")
+        webhook = f"http://127.0.0.1:{listening.getsockname()[1]}/alerts"
+        spec = AlertSpec(command=hang) if way == "command" else AlertSpec(webhook=webhook)
+        stage = Stage(tmp_path, [1, 1], spec)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(stage.keeper.run())
+            taken = await asyncio.to_thread(_taken, listening, begun, way)
+            stage.keeper.end()
+            async with asyncio.timeout(alerting.TIMEOUT_SECONDS / 2):
+                await running
+            if taken is not None:
+                taken.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        asyncio.run(play(listening))
+
+
+def _taken(listening: socket.socket, begun: Path, way: str) -> socket.socket | None:
+    """Once somebody is being told."""
+    if way == "webhook":
+        return listening.accept()[0]
+    until(begun.exists, "the command runs")
+    return None
 
 
 class Noting(Stage):
