@@ -2,7 +2,7 @@
 
     python -m ops.bench mirrormaker2 [--kafka] [--only WORD ...] [--alone] [--mebibytes N]
         [--batch-kibibytes K] [--gather-kibibytes K] [--seconds S] [--no-delays] [--quick] [--tasks N]
-        [--linger-ms MS] [--directory DIR]
+        [--linger-ms MS] [--warm-memory] [--directory DIR]
 
 One node at either end, both on one core with everything else; the mirror alone on the other. In each case a
 topic is filled first, then each mirror copies it, to a topic of its own name; bytes are those of the batches
@@ -21,13 +21,14 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from broker.embedded import EmbeddedZooKeeper
 from ops.bench._bare_loop import bare_loop
 from ops.bench.comparison.command import comparison_parser, run_comparison
+from ops.bench.comparison.page_cache import page_cache_filler
 from ops.bench.comparison.servers import (
     SERVER_CORE,
     Server,
@@ -80,10 +81,11 @@ def compare(directory: Path, options: argparse.Namespace) -> None:
         )
     cases = [case for case in all_cases() if all(word in case.title for word in options.only)]
     loop = bare_loop(LOOP_BYTES, loop_cores=[MIRROR_CORE], end_cores=[SERVER_CORE])
-    with _ends(directory, options) as ends:
+    cached = page_cache_filler(directory) if options.warm_memory else nullcontext(lambda: None)
+    with cached as fill_page_cache, _ends(directory, options) as ends:
         if options.kafka:
             _warm_up(ends, cases, options)
-        outcomes = [_measure(case, ends, contenders, options) for case in cases]
+        outcomes = [_measure(case, ends, contenders, options, fill_page_cache) for case in cases]
     for line in lines(outcomes, loop, OURS, THEIRS):
         print(line)
 
@@ -123,9 +125,14 @@ def _warm_up(ends: Ends, cases: Sequence[MirrorCase], options: argparse.Namespac
 
 
 def _measure(
-    case: MirrorCase, ends: Ends, contenders: Sequence[Contender], options: argparse.Namespace
+    case: MirrorCase,
+    ends: Ends,
+    contenders: Sequence[Contender],
+    options: argparse.Namespace,
+    fill_page_cache: Callable[[], None],
 ) -> CaseOutcome:
     """Everything about one case; its topics are deleted then."""
+    fill_page_cache()
     topic = case.title.replace(" ", "-").lower()
     batches = build_batches(case, options.batch_kibibytes << 10)
     asyncio.run(create_topic(ends.source, topic, case.partitions))
@@ -157,6 +164,7 @@ def _measure(
         )
     _delete(ends, [topic], copies)
     if options.delays:
+        fill_page_cache()
         _measure_delays(outcome, ends, contenders, batches, options.seconds)
     return outcome
 
@@ -233,6 +241,11 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="our mirror only")
     parser.add_argument("--no-delays", dest="delays", action="store_false")
     parser.add_argument("--warm-up-seconds", type=float, default=4.0, help="of MirrorMaker 2")
+    parser.add_argument(
+        "--warm-memory",
+        action="store_true",
+        help="fill the page cache before each case: takes a while, and a file without content in DIR",
+    )
     parser.add_argument("--quick", action="store_true", help="a case of little, to see that all works")
     options = parser.parse_args()
     if options.quick:
