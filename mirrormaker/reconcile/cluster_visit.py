@@ -20,7 +20,7 @@ from broker.client.log_sizes import leader_log_sizes
 from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from broker.client.rights import Rights, read_rights
 from broker.clock import Clock
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
@@ -181,9 +181,12 @@ class ClusterVisit:
         return tuple(await self._try(control_records(self.cluster), "what is said of routes", []))
 
     async def kept_positions(self) -> KeptPositions:
-        """What exactly-once routes that write here have kept here. Raises BrokerError."""
+        """What exactly-once routes that write here have kept here."""
         if POSITIONS_TOPIC not in self.topics:
             return {}  # looking makes no topic
+        return await self._try(self._read_kept_positions(), "positions of exactly-once routes", {})
+
+    async def _read_kept_positions(self) -> KeptPositions:
         async with KeptTopic(self.cluster, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
             await kept.read_to_end()
             return read_positions(kept.entries())
@@ -214,7 +217,7 @@ class ClusterVisit:
         """
         try:
             return await asked
-        except ProtocolError as error:
+        except (ProtocolError, ConfigurationError) as error:
             self._problems.append(f"{what}: {error}")
             return otherwise
 

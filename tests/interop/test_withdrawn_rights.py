@@ -206,6 +206,11 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
         lambda told: {each["state"] for each in told["partitions"]} == {"unreadable"}, "it cannot begin"
     )
     assert all(POSITIONS_TOPIC in each["problem"] for each in told["partitions"])
+    code, planned = plan(running.file)
+    notices = {(notice["kind"], notice["about"]): notice["message"] for notice in planned["notices"]}
+    assert code == 0
+    assert "right to Read" in notices["rights", f"owner: {POSITIONS_TOPIC} at 'aggregate'"]
+    assert POSITIONS_TOPIC in notices["not_told", "aggregate"]
     give_back(destination, POSITIONS_TOPIC, AclOperation.READ)
     withdraw(destination, CONTROL_TOPIC, AclOperation.WRITE)
     lacking = {notice["about"] for notice in plan(running.file)[1]["notices"] if notice["kind"] == "rights"}
