@@ -182,6 +182,8 @@ class ExactlyOnce:
         self._lanes = NotedLanes()
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
+        self._not_taken: dict[ProducerKey, str] = {}
+        """Why these could not be taken over, as the log says it already."""
         self._refused: set[ProducerKey] = set()
         """Of these the destination has kept refusing something since the last commit, and a policy is about
         that: there is no room, or a right is missing.
@@ -270,13 +272,16 @@ class ExactlyOnce:
         refusals: dict[ProducerKey, BrokerError] = {}
         for key, outcome in zip(missing, outcomes, strict=True):
             if outcome is None:
+                self._not_taken.pop(key, None)
                 continue
             if isinstance(outcome, AuthenticationError | ConfigurationError) or not isinstance(
                 outcome, BrokerError
             ):
                 raise outcome
-            _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
             refusals[key] = outcome
+            if self._not_taken.get(key) != (told := str(outcome)):
+                self._not_taken[key] = told
+                _log.warning("bucket_not_taken_over", bucket=str(key), error=told)
         await self._kept.read_to_end()
         self._tell_taken()
         found: dict[TopicPartition, KnownStart | None] = {}

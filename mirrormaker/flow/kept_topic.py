@@ -273,7 +273,7 @@ class KeptTopic:
 
     async def _follow(self) -> None:
         """Read what comes, until cancelled. Raises what waiting does not help against."""
-        failures, is_doubted = 0, False
+        failures, is_doubted, told = 0, False, ""
         looked_at_ms = self._now_ms()
         while True:
             try:
@@ -281,7 +281,7 @@ class KeptTopic:
                     await self._make_sure()
                     looked_at_ms = self._now_ms()
                 await self._read_on()
-                failures, is_doubted, self._refusal = 0, False, None
+                failures, is_doubted, self._refusal, told = 0, False, None, ""
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
@@ -289,7 +289,8 @@ class KeptTopic:
                     self._refusal = self._explained(error)
                     self._tell_moved()
                 failures, is_doubted = failures + 1, True
-                _log.info("kept_topic_not_read", topic=self.name, failures=failures, error=str(error))
+                if told != (told := str(error)):
+                    _log.info("kept_topic_not_read", topic=self.name, failures=failures, error=told)
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
 
     @staticmethod

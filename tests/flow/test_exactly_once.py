@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import exactly_once
 from mirrormaker.flow.exactly_once import ExactlyOnce
@@ -35,6 +38,24 @@ class Kept:
         return self._value if key == self._key else None
 
 
+def work_of(value: Mapping[str, object]) -> Any:
+    return SimpleNamespace(
+        route=SimpleNamespace(name="mine"),
+        source=SimpleNamespace(cluster_id="jfk", topics={}),
+        destination=None,
+        clock=None,
+        kept=Kept(dict(value)),
+        lane="transactions",
+        on_lost=None,
+        on_not_taken=lambda *_: None,
+        on_progress=lambda: None,
+        on_fact=None,
+        books=None,
+        provenance=None,
+        find_owners=lambda: PositionOwners(a_route()),
+    )
+
+
 @pytest.mark.parametrize(("route", "stored"), [("mine", (7,)), ("as it was named before", None)])
 def test_a_position_that_another_name_is_written_by_is_gone_on_from_and_written_again(
     route: str, stored: LanePositions | None, monkeypatch: pytest.MonkeyPatch
@@ -51,21 +72,7 @@ def test_a_position_that_another_name_is_written_by_is_gone_on_from_and_written_
         mode._buckets[key] = bucket
 
     monkeypatch.setattr(exactly_once.ExactlyOnce, "_fence", fence)
-    work: Any = SimpleNamespace(
-        route=SimpleNamespace(name="mine"),
-        source=SimpleNamespace(cluster_id="jfk", topics={}),
-        destination=None,
-        clock=None,
-        kept=Kept(dict(value_of(route, Place((7,))))),
-        lane="transactions",
-        on_lost=None,
-        on_not_taken=None,
-        on_progress=lambda: None,
-        on_fact=None,
-        books=None,
-        provenance=None,
-        find_owners=lambda: PositionOwners(a_route()),
-    )
+    work = work_of(value_of(route, Place((7,))))
     lane = SimpleNamespace(acknowledged=7)
     machine: Any = SimpleNamespace(partitions={SOURCE: SimpleNamespace(source=SOURCE, lanes=(lane,))})
     ignored: Any = None
@@ -81,3 +88,28 @@ def test_a_position_that_another_name_is_written_by_is_gone_on_from_and_written_
 
     run(main)
     assert [None if place is None else place.lanes for place in joined] == [stored]
+
+
+def test_why_a_bucket_is_not_taken_over_is_logged_once_until_it_is_or_the_reason_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, then = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    codes = [first, first, then, then, None, first]
+
+    async def fence(mode: ExactlyOnce, key: ProducerKey) -> None:
+        if (code := codes.pop(0)) is not None:
+            raise ProtocolError(code, "refused")
+
+    monkeypatch.setattr(exactly_once.ExactlyOnce, "_fence", fence)
+    ignored: Any = None
+
+    async def main() -> None:
+        mode = ExactlyOnce(work_of({}))
+        mode.begin(ignored, ignored, ignored)
+        while codes:
+            await mode.take_over([Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=0)])
+
+    with capture_logs() as logs:
+        run(main)
+    told = [each["error"].split(":")[0] for each in logs if each["event"] == "bucket_not_taken_over"]
+    assert told == [first.name, then.name, first.name]

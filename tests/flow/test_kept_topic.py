@@ -10,8 +10,10 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from broker.client.admin import Admin
+from broker.client.backoff import Backoff
 from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
 from broker.client.topic_admin import NewTopic, TopicAdmin
@@ -121,3 +123,29 @@ def test_a_cluster_that_forbids_it_is_an_error_that_names_the_topic_and_the_righ
         raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ", ".join(topics))
 
     asyncio.run(main())
+
+
+def test_what_stands_in_the_way_of_reading_is_logged_once_until_it_is_another(
+    cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[ErrorCode] = []
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    async def refuse(_: KeptTopic) -> None:
+        refused.append(code)
+        raise ProtocolError(code, f"topic {NAME}")
+
+    async def main() -> None:
+        nonlocal code
+        async with Cluster(cluster().bootstrap) as client, KeptTopic(client, NAME):
+            with monkeypatch.context() as patched:
+                patched.setattr(client, "backoff", Backoff(initial_ms=1))
+                patched.setattr(KeptTopic, "_read_on", refuse)
+                await until(lambda: len(refused) > 3)
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+                await until(lambda: refused.count(code) > 3)
+
+    with capture_logs() as logs:
+        asyncio.run(main())
+    told = [each["error"] for each in logs if each["event"] == "kept_topic_not_read"]
+    assert [each.split(":")[0] for each in told] == ["TOPIC_AUTHORIZATION_FAILED", "LEADER_NOT_AVAILABLE"]
