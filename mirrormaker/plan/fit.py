@@ -14,6 +14,8 @@ from mirrormaker.topology.model import Compression, FailurePolicy, PartitionPoli
 
 _MESSAGE_BYTES = "max.message.bytes"
 _APPEND_TIME = "LogAppendTime"
+NAMES_TOLD_MAX = 3
+"""Of topics that one right is missing for."""
 
 
 def fit_notices(
@@ -106,9 +108,10 @@ def _step_rights(name: str, steps: Sequence[TopicStep]) -> tuple[int, ...]:
 
 
 def _creation_notices(about: str, cluster: ObservedCluster, steps: Sequence[TopicStep]) -> Iterator[Notice]:
-    if any(isinstance(step, CreateTopic) for step in steps):
-        # by the cluster or by the topic's own name; only the first can be asked for before there is one
-        yield from _lacking(about, cluster.rights, (CREATE,))
+    created = {step.name for step in steps if isinstance(step, CreateTopic)}
+    if refused := sorted(created - cluster.creatable):
+        only = f", for {_some_of(refused)}" if len(refused) < len(created) else ""
+        yield from _lacking(f"{about}{only}", cluster.rights, (CREATE,))
 
 
 def _partition_notices(
@@ -132,6 +135,11 @@ def _lacking(about: str, rights: frozenset[int] | None, needed: tuple[int, ...])
     if missing:
         message = f"the daemon's user lacks the right to {', '.join(missing)}"
         yield Notice(kind=NoticeKind.RIGHTS, about=about, message=message)
+
+
+def _some_of(names: Sequence[str]) -> str:
+    told = ", ".join(map(repr, names[:NAMES_TOLD_MAX]))
+    return told if len(names) <= NAMES_TOLD_MAX else f"{told} and {len(names) - NAMES_TOLD_MAX} more"
 
 
 def _number(text: str | None) -> int | None:

@@ -129,6 +129,8 @@ class ObservedCluster:
     """It has no authoriser: there are no rules, everybody may do everything."""
     rights: frozenset[int] | None = None
     """What may be done with the cluster; None where it does not tell."""
+    creatable: frozenset[str] = frozenset()
+    """Topics that may be created though the right to create any is missing."""
     missing_rights: tuple[MissingRights, ...] = ()
     """Of routes from and to here, apart from the topics that they copy, as far as the cluster tells."""
     problems: tuple[str, ...] = ()

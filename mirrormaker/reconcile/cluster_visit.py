@@ -18,6 +18,7 @@ from broker.client.config_admin import ConfigEntry
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.log_sizes import leader_log_sizes
 from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from broker.client.operations import CREATE
 from broker.client.rights import Rights, read_rights
 from broker.clock import Clock
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
@@ -32,7 +33,12 @@ from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.kept_positions import KeptPositions, read_positions
 from mirrormaker.reconcile.moved_copies import moved_copies
 from mirrormaker.reconcile.observed_topics import topics_of
-from mirrormaker.reconcile.own_rights import missing_at_destination, missing_at_source
+from mirrormaker.reconcile.own_rights import (
+    creatable_topics,
+    kept_topics,
+    missing_at_destination,
+    missing_at_source,
+)
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteSpec, StartAtTime, Topology
 from mirrormaker.topology.naming import compile_naming
@@ -74,6 +80,10 @@ class ClusterVisit:
         described = topics_of(self.cluster.metadata, await self._settings(names))
         traffic = await self._traffic(names)
         rights = await self._try(read_rights(self.cluster, names), "rights", Rights())
+        kept = {
+            each for route in touching if route.destination == self.spec.name for each in kept_topics(route)
+        }
+        creatable = await self._creatable(rights, {*wanted, *kept} - self.topics.keys())
         details = {
             name: replace(described[name], traffic=traffic.get(name, {}), rights=rights.topics.get(name))
             for name in names
@@ -96,7 +106,8 @@ class ClusterVisit:
             rules=await self._rules() if any(route.sync.acls for route in touching) else None,
             is_open=self._is_open,
             rights=rights.cluster,
-            missing_rights=await self._missing_rights(touching),
+            creatable=creatable or frozenset(),
+            missing_rights=await self._missing_rights(touching, creatable),
             problems=tuple(self._problems),
         )
 
@@ -191,10 +202,20 @@ class ClusterVisit:
             await kept.read_to_end()
             return read_positions(kept.entries())
 
-    async def _missing_rights(self, touching: Iterable[RouteSpec]) -> tuple[MissingRights, ...]:
+    async def _creatable(self, rights: Rights, names: Collection[str]) -> frozenset[str] | None:
+        """Those of these topics that may be created; None where any may, or where nothing tells."""
+        if rights.cluster is None or CREATE in rights.cluster:
+            return None
+        asked = creatable_topics(self.cluster, names)
+        return await self._try(asked, "rights to create topics", None)
+
+    async def _missing_rights(
+        self, touching: Iterable[RouteSpec], creatable: Collection[str] | None
+    ) -> tuple[MissingRights, ...]:
         name, cluster = self.spec.name, self.cluster
         asked = [missing_at_source(cluster, route) for route in touching if route.source == name]
-        asked += [missing_at_destination(cluster, route) for route in touching if route.destination == name]
+        writing = [route for route in touching if route.destination == name]
+        asked += [missing_at_destination(cluster, route, creatable) for route in writing]
         return tuple(missing for found in await asyncio.gather(*asked) for missing in found)
 
     async def _groups(self) -> tuple[str, ...] | None:

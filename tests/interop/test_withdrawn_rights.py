@@ -213,15 +213,51 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
     assert POSITIONS_TOPIC in notices["not_told", "aggregate"]
     give_back(destination, POSITIONS_TOPIC, AclOperation.READ)
     withdraw(destination, CONTROL_TOPIC, AclOperation.WRITE)
-    lacking = {notice["about"] for notice in plan(running.file)[1]["notices"] if notice["kind"] == "rights"}
     own = (CONTROL_TOPIC, "transactional ids mirror/owner/")
-    assert lacking == {f"owner: {each} at 'aggregate'" for each in own}
+    assert lacking_in(plan(running.file)[1]) == {f"owner: {each} at 'aggregate'" for each in own}
     give_back(destination, CONTROL_TOPIC, AclOperation.WRITE)
     allow_transactions(destination)
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(300))
     assert running.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_plan_tells_which_topics_may_not_be_created_and_makes_none(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory
+) -> None:
+    for topic in ("made", "unmade"):
+        create(source, topic, 1)
+    selection = {"include": ["made", "unmade"], "name": "planned.{topic}"}
+    file = mirror(source, destination, name="planned", topics=selection).file
+    denied, allowed = (
+        (AclOperation.CREATE, AclPermissionType.DENY),
+        (AclOperation.ALL, AclPermissionType.ALLOW),
+    )
+    of_cluster = ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL
+    of_topics = ResourceType.TOPIC, "planned.un", ResourcePatternType.PREFIXED
+    rules = [
+        AclBinding(*resource, "User:ANONYMOUS", "*", *rule)
+        for rule in (allowed, denied)
+        for resource in (of_topics, of_cluster)
+    ]
+    admin = AdminClient({"bootstrap.servers": address(destination)})
+    for added in admin.create_acls(rules).values():
+        added.result(PATIENCE_SECONDS)
+    try:
+        expected = {"planned: cluster 'aggregate', for 'planned.unmade'"}
+        wait_until(lambda: lacking_in(plan(file)[1]) == expected, "the rules hold at all nodes")
+        assert not [name for name in admin.list_topics().topics if name.startswith("planned.")]
+    finally:
+        for kind, name, pattern in (of_cluster, of_topics):
+            given = AclBindingFilter(kind, name, pattern, None, None, *denied)
+            for deleted in admin.delete_acls([given]).values():
+                deleted.result(PATIENCE_SECONDS)
+
+
+def lacking_in(planned: dict[str, Any]) -> set[str]:
+    return {notice["about"] for notice in planned["notices"] if notice["kind"] == "rights"}
 
 
 def states_in(told: dict[str, Any]) -> Counter[tuple[str, str]]:

@@ -559,6 +559,18 @@ def test_rights_that_are_missing_are_told() -> None:
     assert notices(made, NoticeKind.RIGHTS) == []
 
 
+def test_topics_that_may_be_created_by_their_names_need_no_right_to_create_any() -> None:
+    sources = [topic(f"flights-{each}") for each in "abcde"]
+    destination = replace(cluster(AGGREGATE), rights=frozenset(), creatable=frozenset({"jfk.flights-a"}))
+    made = plan(topology(route()), world(cluster(JFK, sources[0]), destination))
+    assert notices(made, NoticeKind.RIGHTS) == []
+    made = plan(topology(route()), world(cluster(JFK, *sources), destination))
+    assert notices(made, NoticeKind.RIGHTS) == [
+        "jfk-to-aggregate: cluster 'aggregate', for 'jfk.flights-b', 'jfk.flights-c', 'jfk.flights-d'"
+        " and 1 more: the daemon's user lacks the right to Create"
+    ]
+
+
 def test_rights_that_a_route_lacks_for_what_it_keeps_itself_are_told() -> None:
     lacking = MissingRights(route=RouteName("jfk-to-aggregate"), of="a topic", rights=(READ, WRITE))
     others = replace(lacking, route=RouteName("another"))
