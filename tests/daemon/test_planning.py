@@ -341,6 +341,30 @@ def test_a_route_whose_copies_are_to_go_elsewhere_asks_about_the_topic_there(
     assert not [notice for notice in planned["notices"] if notice["kind"] == "moved"]
 
 
+def test_an_exactly_once_route_under_a_new_name_asks_about_its_topics_and_goes_on_where_it_is(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    running = mirror.of_file(write(tmp_path, ends, {"name": "before", "delivery": "exactly_once"}))
+    running.start()
+    running.wait_copied()
+    file = write(tmp_path, ends, {"name": "after", "delivery": "exactly_once"})
+    told = running.wait_for(lambda told: bool(told["obstacles"]), "refused")
+    assert told["obstacles"]["flights"].startswith("'jfk.flights' holds records already")
+    assert plan(file)[1]["dangers"]
+    assert mirrormaker("apply", str(file), "--force").returncode == 0
+    running.wait_for(lambda told: not told["obstacles"], "decided")
+    produce(source, "flights", range(10, 15), 1)
+    running.wait_copied()
+    produce(destination, "jfk.flights", range(99, 100), 1)
+    copied = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 16)]
+    assert copied == [*range(15), 99]
+    assert plan(file)[0] == 0
+
+
 def test_a_route_goes_on_in_the_topic_that_it_made_under_another_name(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
 ) -> None:
