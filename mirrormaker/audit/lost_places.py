@@ -31,6 +31,16 @@ class Placed(NamedTuple):
         return Placed(Range(places.first + shift, places.next + shift), places.first)
 
 
+class _Stretch(NamedTuple):
+    places: Range
+    written: Sequence[Placed]
+
+    @property
+    def last(self) -> Placed | None:
+        """What stands there now: the last at the source."""
+        return max(self.written, key=attrgetter("source"), default=None)
+
+
 def lost_places(runs: Sequence[PageRun], end: int) -> list[Placed]:
     """Of records that were written as `runs` say, those that are at no place any more, by source offset; each
     with where it was. `end`: of the destination now. Of several at one place the last at the source counts.
@@ -38,7 +48,8 @@ def lost_places(runs: Sequence[PageRun], end: int) -> list[Placed]:
     if _are_there(runs, end):
         return []
     placed = _joined(runs)
-    lost = [*_behind(placed, end), *_overwritten(placed)]
+    stretches = list(_stretches(placed, end))
+    lost = [*_behind(placed, end), *_overwritten(stretches), *_under_markers(stretches)]
     gone: defaultdict[int, list[Range]] = defaultdict(list)
     for each in lost:
         gone[each.to - each.source.first].append(each.source)
@@ -76,19 +87,46 @@ def _behind(placed: Iterable[Placed], end: int) -> Iterator[Placed]:
             yield each.at(places)
 
 
-def _overwritten(placed: Sequence[Placed]) -> Iterator[Placed]:
-    """Where others stand since; `placed` in the order of the destination."""
-    borders = sorted({border for each in placed for border in (each.to, each.to_next)})
+def _stretches(placed: Sequence[Placed], end: int) -> Iterator[_Stretch]:
+    """Places before `end` in their order, each with all that was written there, and an empty one behind them;
+    `placed` in the order of the destination.
+    """
+    borders = sorted({border for each in placed for border in (each.to, each.to_next)} | {end})
     here: list[Placed] = []
     index = 0
     for places in map(Range._make, pairwise(borders)):
+        if places.first >= end:
+            break
         here = [each for each in here if each.to_next > places.first]
         while index < len(placed) and placed[index].to <= places.first:
             here.append(placed[index])
             index += 1
-        if len(here) > 1:
-            last = max(here, key=attrgetter("source"))
-            yield from (each.at(places) for each in here if each is not last)
+        yield _Stretch(places, [each.at(places) for each in here])
+    yield _Stretch(Range(end, end), [])
+
+
+def _overwritten(stretches: Iterable[_Stretch]) -> Iterator[Placed]:
+    """Where others stand since."""
+    for each in stretches:
+        yield from (written for written in each.written if written is not each.last)
+
+
+def _under_markers(stretches: Sequence[_Stretch]) -> Iterator[Placed]:
+    """Single ones at whose places markers of transactions stand since: what is there on both sides comes
+    later at the source, in its order; or the log ends there, and others stand before that.
+    """
+    for before, at, behind in zip(stretches, stretches[1:], stretches[2:], strict=False):
+        if at.places.length != 1 or len(at.written) != 1 or before.last is None:
+            continue
+        (written,), reached = at.written, before.last.source.next
+        if reached <= written.source.next:
+            continue
+        if behind.last is not None:
+            is_later = reached <= behind.last.source.first
+        else:
+            is_later = not behind.places.length and len(before.written) > 1
+        if is_later:
+            yield written
 
 
 def _without_repeats(lost: Iterable[Placed]) -> Iterator[Placed]:

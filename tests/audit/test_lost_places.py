@@ -25,6 +25,11 @@ from mirrormaker.ledger.page import PageRun
         ([(0, 0, 10), (5, 0, 5)], 5, [((0, 5), 0)]),  # what came behind has been copied again
         ([(0, 0, 10), (5, 5, 10)], 15, []),  # told twice
         ([(0, 0, 5), (5, 0, 5), (10, 0, 5)], 5, [((0, 5), 0), ((5, 10), 0)]),
+        ([(0, 0, 10), (10, 0, 4), (14, 5, 5)], 11, [((0, 4), 0), ((4, 5), 4), ((5, 10), 5)]),  # a marker at 4
+        ([(0, 0, 10), (10, 0, 9)], 10, [((0, 9), 0), ((9, 10), 9)]),  # a marker at its end
+        ([(0, 0, 10), (10, 0, 4), (14, 6, 5)], 11, [((0, 4), 0), ((6, 10), 6)]),  # more than a marker there
+        ([(8, 0, 1), (10, 1, 1), (8, 2, 1), (10, 3, 1)], 4, []),  # copied again, with a hole
+        ([(10, 0, 10), (5, 10, 1)], 11, []),  # one of those before the start, on its way
     ],
 )
 def test_what_is_at_no_place_any_more_is_lost(
@@ -33,6 +38,27 @@ def test_what_is_at_no_place_any_more_is_lost(
     assert [
         (tuple(each.source), each.to) for each in lost_places([PageRun(*run) for run in runs], end)
     ] == lost
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_nothing_is_lost_that_is_there_among_markers_of_transactions(seed: int) -> None:
+    random = Random(seed)
+    log: list[int | None] = []
+    runs: list[PageRun] = []
+    at, is_cut = 0, bool(random.randrange(2))
+    for _ in range(random.randrange(1, 12)):
+        if not random.randrange(4):
+            if is_cut:
+                del log[random.randrange(len(log) + 1) :]
+            else:
+                at = random.randrange(at + 1)  # somebody has it copy that again
+        length = random.randrange(1, 6)
+        runs.append(PageRun(at, len(log), length))
+        log += [*range(at, at + length), *[None] * random.randrange(3)]
+        at += length + random.randrange(3)
+    written = {offset for run in runs for offset in range(run.source, run.source + run.length)}
+    lost = {offset for each in lost_places(runs, len(log)) for offset in range(*each.source)}
+    assert lost <= written - set(log)
 
 
 @given(seed=st.integers(0, 1 << 32))
