@@ -39,6 +39,7 @@ from mirrormaker.flow.positions import SourceId
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.grounds import may_append, refusal
 from mirrormaker.plan.topics import select_topics, written_by_topic
+from mirrormaker.reconcile.active_sides import ActiveSide, read_switch
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.control_records import control_of
 from mirrormaker.reconcile.former_group import FormerGroupError, bring_positions, former_of
@@ -46,6 +47,7 @@ from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.reconcile.position_places import place_record
 from mirrormaker.route_groups import count_members, route_group
+from mirrormaker.topology.failover_groups import failover_groups
 from mirrormaker.topology.model import Delivery, Membership, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -94,6 +96,7 @@ async def seek(
     Raises RouteBusyError, ConfigurationError, BrokerError.
     """
     route = find_route(topology, name, topics)
+    await _check_side(topology, route)
     wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
     spec = topology.clusters[route.source]
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
@@ -116,6 +119,18 @@ async def seek(
         if route.delivery is not Delivery.AT_LEAST_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved
+
+
+async def _check_side(topology: Topology, route: RouteSpec) -> None:
+    """Raises ConfigurationError where the route stands by, as a switch settles where it goes on."""
+    if route.failover_group is None:
+        return
+    group = failover_groups(topology)[route.failover_group]
+    side = ActiveSide(group=group, switch=await read_switch(topology, group))
+    if not side.runs(route):
+        where = f"the failover group {group.name!r} is at {side.cluster!r}"
+        then = "the switch that has it work again says where it goes on"
+        raise ConfigurationError([f"the route {route.name!r} stands by, as {where}: {then}"])
 
 
 async def _bring_positions(

@@ -160,6 +160,9 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "settled", [])
     wait_states(running, forth="standing by", back="running")
     assert "is at 'standby' already" in refused("failover", file, "forth")
+    sought = mirrormaker("seek", str(file), "forth", "--to", "earliest")
+    assert (sought.returncode, sought.stdout) == (1, "")
+    assert "the route 'forth' stands by, as the failover group 'orders' is at 'standby'" in sought.stderr
     notes = switch("failover", file, "--dry-run")["notes"]
     assert any("would be refused: the group 'orders' is at 'standby' already" in note for note in notes)
     produce(standby, TOPIC, range(120, 150), 1)
