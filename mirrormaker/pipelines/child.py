@@ -2,14 +2,14 @@
 
 Standard input holds one JSON object in a line: the text of the topology in force and its file, the pipeline,
 and what the run is for; then, while it lasts, until when it may (`tenure`). Standard output gets the record
-of the run as its last line. SIGTERM ends the run early. Exit 0: it succeeded, or was stopped; 1: it failed.
+of the run as its last line. SIGTERM, or SIGINT, ends the run early. Exit 0: it succeeded, or was stopped;
+1: it failed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -34,7 +34,7 @@ def main() -> int:
     configure_logging(order["log_level"])
     topology = TopologyText(text=order["text"], file=Path(order["file"])).parse()
     runner = Runner(topology, find_pipeline(topology, order["pipeline"]), SystemClock())
-    signal.signal(signal.SIGTERM, lambda number, frame: runner.stop())
+    runner.heed_signals()
     request = RunRequest(trigger=order["trigger"], attempt=order["attempt"], due_ms=order["due_ms"])
     try:
         record, code = runner.run(request), 0

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -141,9 +140,7 @@ def _runner(options: argparse.Namespace) -> Runner:
     from mirrormaker.pipelines.runner import Runner  # needs Spark, which mirrors do not
 
     topology = load_topology(options.file)
-    runner = Runner(topology, find_pipeline(topology, options.name), SystemClock())
-    signal.signal(signal.SIGTERM, lambda number, frame: runner.stop())
-    return runner
+    return Runner(topology, find_pipeline(topology, options.name), SystemClock())
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -187,7 +184,9 @@ def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:
     pipeline = find_pipeline(topology, options.name)
     try:
         with held(topology, pipeline, SystemClock(), end_at_once):
-            record = _runner(options).run(request)
+            runner = _runner(options)
+            runner.heed_signals()
+            record = runner.run(request)
     except HeldElsewhereError as error:
         print("\n".join(with_lines(list(error.problems), options.file)), file=sys.stderr)
         return 1

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -75,6 +76,10 @@ class RunRequest:
     """Instead of loading what is new: the time whose windows are to be written anew."""
 
 
+class _BrokenOff(BaseException):
+    """A signal ends what would not look whether it is to end. No `Exception`, as others take those."""
+
+
 class Runner:
     """Runs one pipeline once. `stop` may be called from any thread."""
 
@@ -93,12 +98,36 @@ class Runner:
         self._folder = PipelineFolder(topology.data_dir, pipeline.name)
         self._session = session
         self._stopping = threading.Event()
+        self._may_break_off = False
+        """What is under way does not look whether it is to end, and may be cut off anywhere."""
         self._noting = threading.Lock()
         self._last_said: RunRecord | None = None
 
     def stop(self) -> None:
         """Have it end early; what is not finished comes with the next run."""
         self._stopping.set()
+
+    def heed_signals(self) -> None:
+        """Have SIGTERM and SIGINT end it early; by the main thread, which is then to run it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self._end_by_signal())
+
+    def _end_by_signal(self) -> None:
+        self.stop()
+        if self._may_break_off:
+            self._may_break_off = False
+            raise _BrokenOff
+
+    @contextmanager
+    def _breaking_off(self) -> Iterator[None]:
+        """Signals end what is done in the block at once. Raises _BrokenOff."""
+        self._may_break_off = True
+        try:
+            if self._stopping.is_set():
+                raise _BrokenOff
+            yield
+        finally:
+            self._may_break_off = False
 
     def check(self) -> list[str]:
         """Everything that is wrong, before anything is written: `PATH: MESSAGE`."""
@@ -121,6 +150,8 @@ class Runner:
                     _log.warning("pipeline_run_was_cut_off", pipeline=cut_off.pipeline, run=cut_off.run)
                 record = self._note(record)
                 record = self._run(record, request)
+            except _BrokenOff:
+                record = self._end(self._last_said or record, RunState.STOPPED)
             except (BrokerError, PySparkException, Py4JError, OSError) as error:
                 if not (self._stopping.is_set() and _is_of_spark(error)):
                     raise RunFailedError(self._failed(record, error)) from error
@@ -148,19 +179,15 @@ class Runner:
 
     def _run(self, record: RunRecord, request: RunRequest) -> RunRecord:
         record = self._await_window(record)
-        if self._stopping.is_set():
-            return self._end(record, RunState.STOPPED)
         with self._opened() as spark:
-            if self._stopping.is_set():
-                return self._end(record, RunState.STOPPED)
             if self._pipeline.job is not None:
-                figures = self._run_job(spark, record)
+                with self._breaking_off():
+                    figures = self._run_job(spark, record)
                 return self._end(replace(record, figures=figures), RunState.SUCCEEDED)
-            findings, prepared = self._prepare(spark)
+            with self._breaking_off():
+                findings, prepared = self._prepare(spark)
             if prepared is None:
                 raise ConfigurationError(self._problems(findings))
-            if self._stopping.is_set():
-                return self._end(record, RunState.STOPPED)
             self._keep_schema(prepared)
             if request.reload is not None:
                 return self._reload(spark, prepared, record, request.reload)
@@ -242,7 +269,8 @@ class Runner:
         )
 
     def _reload(self, spark: SparkSession, prepared: Prepared, record: RunRecord, asked: Span) -> RunRecord:
-        done = reload_windows(spark, self._topology, self._pipeline, self._folder, prepared, asked)
+        with self._breaking_off():
+            done = reload_windows(spark, self._topology, self._pipeline, self._folder, prepared, asked)
         record = replace(
             record,
             windows=done.windows,
@@ -379,9 +407,11 @@ class Runner:
 
     @contextmanager
     def _opened(self) -> Iterator[SparkSession]:
-        with self._session or opened_session(self._pipeline, self._path) as spark:
-            for name, value in OWN_SETTINGS.items():
-                spark.conf.set(name, value)
+        with ExitStack() as opened:
+            with self._breaking_off():
+                spark = opened.enter_context(self._session or opened_session(self._pipeline, self._path))
+                for name, value in OWN_SETTINGS.items():
+                    spark.conf.set(name, value)
             yield spark
 
 

@@ -7,7 +7,9 @@ import glob
 import logging
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
@@ -82,7 +84,8 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
     if python is not None:
         os.environ["PYSPARK_PYTHON"] = python  # all that PySpark goes by in client mode
     try:
-        session = builder.getOrCreate()
+        with _keeping_interrupts():
+            session = builder.getOrCreate()
         session.dataSource.register(MirrorDataSource)  # Spark looks at settings of SQL not before
     except (Py4JError, PySparkException, ValueError) as error:
         reason = _reason(error)
@@ -96,6 +99,17 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
     finally:
         with contextlib.suppress(Py4JError, OSError):  # it may be gone
             session.stop()
+
+
+@contextmanager
+def _keeping_interrupts() -> Iterator[None]:
+    """PySpark takes SIGINT for itself as it starts: whoever has heeded it goes on to."""
+    heeding = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, heeding)
 
 
 def _missing_jars(said: str) -> list[str]:

@@ -1,0 +1,108 @@
+"""Signals end a run early, whatever it is at, and its record says so."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.clock import SystemClock
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_record import RunState
+from mirrormaker.pipelines.runner import Runner, RunRequest
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import PipelineName
+from tests.conftest import until
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+WAITING = "tests.pipelines.waiting_job:run"
+
+
+def topology_file(folder: Path, job: str) -> Path:
+    file = folder / "topology.yaml"
+    clusters = {"a": {"bootstrap": ["127.0.0.1:1"]}}
+    pipeline = {"name": "p", "job": job, "arguments": {"folder": str(folder)}, "master": "local[1]"}
+    file.write_text(yaml.safe_dump({"clusters": clusters, "routes": [], "pipelines": [pipeline]}))
+    return file
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Those of this process are as they were, when the test is over."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def end_by(number: signal.Signals) -> None:
+    """As if somebody else sent it, while what is to be done takes long."""
+    signal.raise_signal(number)
+    assert Event().wait(60), "nobody has ended it"
+
+
+@contextmanager
+def starting_spark(number: signal.Signals) -> Iterator[Any]:
+    end_by(number)
+    yield
+
+
+class Settings(dict[str, str]):
+    """Of Spark."""
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+
+class Session:
+    """Spark, as far as a job asks it nothing."""
+
+    def __init__(self) -> None:
+        self.conf = Settings()
+
+
+def ending_job(spark: Session, topology: object, arguments: dict[str, str]) -> None:
+    end_by(signal.Signals(int((Path(arguments["folder"]) / "signal").read_text())))
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("stage", ["start of Spark", "job"])
+def test_a_signal_ends_what_does_not_look_whether_it_is_to_end(
+    number: signal.Signals, stage: str, tmp_path: Path
+) -> None:
+    (tmp_path / "signal").write_text(str(int(number)))
+    topology = load_topology(topology_file(tmp_path, f"{__name__}:ending_job"))
+    session: AbstractContextManager[Any] = nullcontext(Session())
+    if stage != "job":
+        session = starting_spark(number)
+    runner = Runner(topology, topology.pipelines[0], SystemClock(), session=session)
+    runner.heed_signals()
+    assert runner.run(RunRequest()).state is RunState.STOPPED
+    last = PipelineFolder(topology.data_dir, PipelineName("p")).last_run()
+    assert last is not None
+    assert last.state is RunState.STOPPED
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_command_that_a_signal_ends_says_that_it_was_stopped(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    file = topology_file(tmp_path, WAITING)
+    command = [sys.executable, "-m", "mirrormaker.cli", "pipeline", "run", str(file), "p"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        until(lambda: any(tmp_path.glob(f"*.{running.pid}")), seconds=240)
+        running.send_signal(number)
+        told, log = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert told.rstrip().endswith(", job stopped")
+    assert "Traceback" not in log
