@@ -262,7 +262,7 @@ class SharedPipeline:
         why = await self._why_to_stand_by(topic)
         if why is not None:
             await self._leave()
-            await self._let_go(why)
+            await self._stand_by(why)
             return
         if self._member is None:
             self._member = self._new_member(client, topic)
@@ -276,7 +276,7 @@ class SharedPipeline:
             await self._hold(mark)
         elif self._member.is_in_doubt or self._is_settled:
             self._is_alone = False
-            await self._let_go(_describe_holder(mark))
+            await self._stand_by(_describe_holder(mark))
 
     async def _why_to_stand_by(self, topic: KeptTopic) -> str | None:
         """The claim is said where it is newer than what is known."""
@@ -359,6 +359,11 @@ class SharedPipeline:
         self.mark = mark if mark is not None else self.mark
         self._log.info("pipeline_held", due_ms=mark.due_ms if mark is not None else None)
         self.attendant.look_again()
+
+    async def _stand_by(self, reason: str) -> None:
+        if not self.is_held and reason != self.reason:
+            self._log.info("pipeline_stands_by", reason=reason)
+        await self._let_go(reason)
 
     async def _let_go(self, reason: str | None, *, gently: bool = False) -> None:
         self.reason = reason

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
@@ -262,7 +263,10 @@ def test_what_is_noted_in_the_data_dir_of_one_daemon_no_other_goes_on_with(
         for daemon in (again, other):
             await daemon.end()
 
-    play(main)
+    with capture_logs() as logs:
+        play(main)
+    (told,) = [each for each in logs if each["event"] == "pipeline_stands_by"]
+    assert "data_dir of the daemon one on host of one" in told["reason"]
 
 
 @pytest.mark.timeout(180)
