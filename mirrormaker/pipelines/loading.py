@@ -32,6 +32,7 @@ from broker.telemetry import logger
 from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared, brief
 from mirrormaker.pipelines.decoding import decode, split
+from mirrormaker.pipelines.failure_places import place_of_failure
 from mirrormaker.pipelines.quarantine import QUARANTINE, Quarantine
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import add_counts, counted_batches, merge_offsets
@@ -208,6 +209,8 @@ class Load:
         """
         failure, self._failure = self._failure or error, None
         self._slow_starts += 1
+        if isinstance(failure, LoadError):
+            raise failure
         if not is_slow_start(failure) or self._slow_starts >= STARTS_MAX:
             raise LoadError(describe_failure(failure)) from error
         logger("pipelines").warning("spark_python_began_too_slowly", pipeline=self._pipeline.name)
@@ -220,7 +223,7 @@ class Load:
                 self._checkpoint.sync_batch(query, number)
                 self._add(query, number, write(frame, number))
                 self._slow_starts = 0
-            except (PySparkException, BrokerError, RowError, OSError) as error:
+            except (PySparkException, Py4JError, BrokerError, RowError, OSError) as error:
                 self._failure = error
                 raise
 
@@ -261,9 +264,16 @@ class Load:
 
         def write(frame: DataFrame, number: int) -> LoadFigures:
             sink = self._sinks[index]
-            if self._pipeline.watermark is not None and sink.passes_over(number):
-                frame.write.format("noop").mode("append").save()  # Spark keeps state of what it computes
-            return LoadFigures(rows_written={name: sink.append(number, frame)})
+            try:
+                if self._pipeline.watermark is not None and sink.passes_over(number):
+                    frame.write.format("noop").mode("append").save()  # Spark keeps state of what it computes
+                return LoadFigures(rows_written={name: sink.append(number, frame)})
+            except (PySparkException, Py4JError) as error:
+                if is_slow_start(error) or is_told(error):
+                    raise
+                place = place_of_failure(self._pipeline, index, error)
+                path = f"pipelines[{self._topology.pipelines.index(self._pipeline)}].{place}"
+                raise LoadError(f"{path}: {describe_failure(error)}") from error
 
         return write
 
@@ -306,17 +316,23 @@ def is_without_room(error: Exception) -> bool:
     return _NO_ROOM in str(error)
 
 
+def is_told(error: Exception) -> bool:
+    """Whether the words for it say by themselves where it was: ours, or that a disk was full."""
+    return is_without_room(error) or any(_told([line.strip() for line in str(error).splitlines()]))
+
+
 def describe_failure(error: Exception) -> str:
     """Why a load failed, in a line."""
-    text = str(error)
+    text = _CALLED.sub("", str(error))
     lines = [line.strip() for line in text.splitlines()]
     if _NO_ROOM in text:
         told = [text] if isinstance(error, BrokerError | OSError) else list(_told(lines))
         return next((f"out of space: {line}" for line in told if _NO_ROOM in line), _FULL)
-    return next(_causes(lines, _raised_in_python(text)), _OF_A_QUERY.sub("", brief(error)))
+    return next(_causes(lines, _raised_in_python(text)), _OF_A_QUERY.sub("", brief(text)))
 
 
 _OF_A_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_CALLED = re.compile(r"^An error occurred while calling \S+\.\n: ")
 _NO_ROOM = os.strerror(errno.ENOSPC)
 _FULL = f"out of space: {_NO_ROOM}"
 _TELLING = ("DataLossError", "ConfigurationError", "FileError", "RowError", "BrokerError")

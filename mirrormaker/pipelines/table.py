@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -34,7 +35,7 @@ from pyspark.sql import functions as f
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.notes import GARBLED, is_garbled, read_note, write_note
 from mirrormaker.pipelines.table_files import FileError, TableFiles
-from mirrormaker.pipelines.windows import Span, windows_within
+from mirrormaker.pipelines.windows import NO_VALUE, Span, windows_within
 
 _NOTES = "_mirrormaker"
 _OWNER = f"{_NOTES}/owner.json"
@@ -45,6 +46,11 @@ _COMMITS = f"{_NOTES}/commits"
 _SWAP = f"{_NOTES}/swap.json"
 _MARK = "_new"
 """Stands in a staged window until it has been swapped in."""
+NAME_BYTES_MAX = 255
+"""Of most filesystems."""
+_NO_FOLDER = ("Mkdirs failed", "File name too long", "FileAlreadyExistsException")
+_ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
+"""What stands as `%` and two digits in names of subfolders (Spark's `ExternalCatalogUtils`)."""
 COMMITS_KEPT = 10
 """Batches that are known again; Spark repeats the last alone."""
 
@@ -249,7 +255,7 @@ class Table:
         self, frame: DataFrame, layout: TableLayout, window: str = "", beside: str | None = None
     ) -> str:
         """Write rows aside, all of them for `window` where one is named, `beside` others that are; returns
-        where.
+        where. Raises FileError for texts that can name no subfolder.
         """
         staged = beside or f"{_STAGING}/{uuid.uuid4().hex}"
         writer = frame.write.format(layout.format).options(**layout.options).mode("append")
@@ -258,8 +264,10 @@ class Table:
         self.files.make_folder(_STAGING)
         try:
             writer.save(self.files.url(f"{staged}/{window}" if window else staged))
-        except PySparkException:
+        except (PySparkException, Py4JError) as error:
             self.files.discard(staged)  # which may be what has filled the disk
+            if problem := _unnamed_folder(frame, layout, str(error)):
+                raise FileError(f"{self.files.root}: {problem}") from error
             raise
         return staged
 
@@ -333,6 +341,26 @@ class Table:
 def name_fold(spark: SparkSession) -> Callable[[str], str]:
     """What makes names of columns alike that are one column for Spark."""
     return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+
+
+def _unnamed_folder(frame: DataFrame, layout: TableLayout, failure: str) -> str | None:
+    """What Spark could make no subfolder of, by the words that it has for that; looked for only then."""
+    texts = [name for name, kind in frame.dtypes if name in layout.partition_by and kind == "string"]
+    if not texts or not any(word in failure for word in _NO_FOLDER):
+        return None
+    columns = [f.col(f"`{name}`") for name in texts]
+    sizes = [f.max(f.octet_length(f.regexp_replace(each, _ESCAPED, "%00"))) for each in columns]
+    doubled = [f.max(each.isNull()) & f.max(each == NO_VALUE) for each in columns]
+    row = frame.select(*columns).agg(*sizes, *doubled).first()
+    assert row is not None
+    for name, size, is_doubled in zip(texts, row[: len(texts)], row[len(texts) :], strict=True):
+        if size is not None and len(f"{name}=".encode()) + size > NAME_BYTES_MAX:
+            told = f"a text of {size} bytes can name no subfolder: have a step cut it, or leave its rows out"
+            return f"column {name!r}: {told}"
+        if is_doubled:
+            told = f"null and {NO_VALUE!r} would be one subfolder: have a step make them different"
+            return f"column {name!r}: {told}"
+    return None
 
 
 def _note_of(key: str, number: int) -> str:

@@ -518,3 +518,21 @@ def test_what_a_function_raises_in_a_worker_is_told() -> None:
         "Caused by: org.apache.spark.api.python.PythonException",
     )
     assert describe_failure(PySparkException("\n".join(lines))) == "ValueError: no such row"
+
+
+def test_rows_that_cannot_be_computed_are_told_with_their_step_or_else_their_sink(place: Place) -> None:
+    place.produce([order(7, 0)])
+    place.keys = (
+        "format: json\n    schema: id int, price double\n    steps:\n"
+        "      - {name: all, sql: 'select value.*, date from records'}\n"
+        "      - {name: parts, sql: 'select 1 / (id - 7) as part, date from all'}\n"
+        "    sinks: [{parquet: out, from: all}, {parquet: parts}]\n"
+    )
+    with pytest.raises(RunFailedError, match=r": pipelines\[0\]\.steps\[1\]\.sql: \[DIVIDE_BY_ZERO\] "):
+        place.run()
+    place.keys = place.keys.replace(
+        "sql: 'select 1 / (id - 7) as part, date from all'",
+        'function: "tests.pipelines.failing_step:divided"',
+    )
+    with pytest.raises(RunFailedError, match=r": pipelines\[0\]\.sinks\[1\]: \[DIVIDE_BY_ZERO\] "):
+        place.run()

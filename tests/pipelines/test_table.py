@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from mirrormaker.pipelines import table_files
 from mirrormaker.pipelines.sinks.files import table_of
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.table_files import AS_NAMED, FileError, TableFiles
-from mirrormaker.pipelines.windows import DAY_MS, Span, parse_moment
+from mirrormaker.pipelines.windows import DAY_MS, NO_VALUE, Span, parse_moment
 from mirrormaker.topology.model import FileFormat, FileSink, SinkSpec
 
 LAYOUT = TableLayout(format="parquet", partition_by=("date", "hour"))
@@ -417,3 +418,21 @@ def test_files_are_listed_alike_on_this_machine_and_through_hadoop(
     assert here.list_files("") == by_hadoop.list_files("") == found
     assert here.list_files("_notes") == by_hadoop.list_files("_notes") == ["x"]
     assert here.list_files("nowhere") == by_hadoop.list_files("nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["a", "x" * 251], "column 'name': a text of 251 bytes can name no subfolder"),
+        (["a", "é/" * 60], "column 'name': a text of 300 bytes can name no subfolder"),
+        ([None, NO_VALUE], f"column 'name': null and {NO_VALUE!r} would be one subfolder"),
+    ],
+)
+def test_a_text_that_can_name_no_subfolder_is_told_with_its_column(
+    spark: SparkSession, tmp_path: Path, texts: list[str | None], told: str
+) -> None:
+    table = Table(spark, str(tmp_path), TableLayout(format="parquet", partition_by=("name",)))
+    named = spark.createDataFrame([(1, text) for text in texts], "id int, name string").coalesce(1)
+    with pytest.raises(FileError, match=re.escape(f"{tmp_path}: {told}")):
+        table.append("a", 0, named)
+    assert table.append("a", 0, named.where("name = 'a'")) == texts.count("a")
