@@ -28,7 +28,7 @@ def with_weather(records: DataFrame) -> DataFrame:
 
 
 def aircraft_days(flights: DataFrame) -> DataFrame:
-    """Departures of one aircraft with less than eight hours between them, as one row each."""
+    """Departures of one aircraft with no more than eight hours between them, as one row each."""
     session = f.session_window("time", "8 hours")
     gathered = (
         flights.where("tailnum is not null")
