@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 import threading
@@ -75,6 +76,8 @@ class LoadFigures:
             self.rows_written[name] = self.rows_written.get(name, 0) + rows
 
 
+_CALLBACKS = "py4j.clientserver"
+"""What logs that a function has failed which Spark has called."""
 Write = Callable[[DataFrame, int], LoadFigures]
 
 
@@ -167,7 +170,7 @@ class Load:
 
     def stop(self) -> None:
         """End what is under way; there is nothing where Spark is gone."""
-        with contextlib.suppress(Py4JError, OSError):
+        with contextlib.suppress(Py4JError, OSError), _without_words_of_callbacks():
             for query in self._queries:
                 if query.isActive:
                     query.stop()
@@ -296,6 +299,18 @@ class Load:
                 self._looked_at[str(query.id)] = int(told["batchId"])
                 late = (each.get("numRowsDroppedByWatermark", 0) for each in told.get("stateOperators", ()))
                 self.figures.rows_late += sum(late)
+
+
+@contextlib.contextmanager
+def _without_words_of_callbacks() -> Iterator[None]:
+    """Batches that are ended fail, each with a traceback, which is of no use to anybody."""
+    callbacks = logging.getLogger(_CALLBACKS)
+    before = callbacks.level
+    callbacks.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        callbacks.setLevel(before)
 
 
 def _count(decoded: DataFrame) -> LoadFigures:

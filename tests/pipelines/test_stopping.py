@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from broker.clock import SystemClock
+from mirrormaker.pipelines.loading import Load
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.pipelines.runner import Runner, RunRequest
@@ -90,6 +92,28 @@ def test_a_signal_ends_what_does_not_look_whether_it_is_to_end(
     last = PipelineFolder(topology.data_dir, PipelineName("p")).last_run()
     assert last is not None
     assert last.state is RunState.STOPPED
+
+
+class Query:
+    """One whose batch is under way, and fails as it is ended."""
+
+    isActive = True  # noqa: N815 - the name is Spark's
+
+    def stop(self) -> None:
+        fail_in_callback()
+
+
+def fail_in_callback() -> None:
+    logging.getLogger("py4j.clientserver").error("a function has failed")
+
+
+def test_a_batch_that_is_ended_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    load = object.__new__(Load)
+    load._queries = [Query()]  # type: ignore[list-item]
+    load.stop()
+    assert not caplog.records
+    fail_in_callback()
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.long
