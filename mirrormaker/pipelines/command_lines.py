@@ -166,8 +166,6 @@ def _run(options: argparse.Namespace) -> int:
 def _reload(options: argparse.Namespace) -> int:
     from mirrormaker.pipelines.runner import RunRequest
 
-    if find_pipeline(load_topology(options.file), options.name).job is not None:
-        raise ConfigurationError([f"{options.name!r} is a job, which has no windows: 'pipeline run' runs it"])
     end_ms = END_MS if options.end_ms is None else options.end_ms
     if end_ms <= options.start_ms:
         raise ConfigurationError(["--to: is not after --from"])
@@ -182,6 +180,8 @@ def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:
 
     topology = load_topology(options.file)
     pipeline = find_pipeline(topology, options.name)
+    if request.reload is not None and pipeline.job is not None:
+        raise ConfigurationError([f"{options.name!r} is a job, which has no windows: 'pipeline run' runs it"])
     try:
         with held(topology, pipeline, SystemClock(), end_at_once):
             runner = _runner(options)
