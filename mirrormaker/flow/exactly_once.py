@@ -279,9 +279,9 @@ class ExactlyOnce:
             ):
                 raise outcome
             refusals[key] = outcome
-            if self._not_taken.get(key) != (told := str(outcome)):
-                self._not_taken[key] = told
-                _log.warning("bucket_not_taken_over", bucket=str(key), error=told)
+            if self._not_taken.get(key) != str(outcome):
+                self._not_taken[key] = str(outcome)
+                _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
         await self._kept.read_to_end()
         self._tell_taken()
         found: dict[TopicPartition, KnownStart | None] = {}

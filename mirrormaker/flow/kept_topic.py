@@ -289,7 +289,8 @@ class KeptTopic:
                     self._refusal = self._explained(error)
                     self._tell_moved()
                 failures, is_doubted = failures + 1, True
-                if told != (told := str(error)):
+                if str(error) != told:
+                    told = str(error)
                     _log.info("kept_topic_not_read", topic=self.name, failures=failures, error=told)
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
 
