@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
@@ -214,6 +214,38 @@ def test_an_interrupted_call_leaves_nothing_behind() -> None:
             consumer.thread.call(wait)
         assert ended.is_set()
         assert consumer.poll(timeout_ms=0) is None
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_an_interrupt_as_the_work_is_handed_over_ends_it(
+    monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    """Before the loop was told of the work, and right behind that."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with LoopThread("interrupted") as thread:
+        loop = thread.run(asyncio.get_running_loop)
+        hand_over = loop.call_soon_threadsafe
+
+        def interrupted(callback: Callable[[], object]) -> None:
+            monkeypatch.undo()
+            if has_begun:
+                hand_over(callback)
+                begun.wait()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.call(work)
+        assert begun.is_set() == ended.is_set() == has_begun
+        assert thread.run(lambda: "goes on") == "goes on"
 
 
 class Drawer:

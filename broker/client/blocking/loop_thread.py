@@ -79,13 +79,11 @@ class LoopThread:
         Raises RuntimeError where there is no loop to wait for: it does not run, or it is the caller's own.
         """
         call = _Call(work)
-        loop = self._schedule(call.begin)
         try:
+            self._schedule(call)
             return call.outcome.result()
         except BaseException:
-            if not call.outcome.done():  # interrupted, while the work goes on
-                loop.call_soon_threadsafe(call.cancel)
-                wait([call.outcome])
+            call.cancel()
             raise
 
     def run(self, function: Callable[[], _Result]) -> _Result:
@@ -106,7 +104,7 @@ class LoopThread:
         finally:
             self.call(holder.leave)
 
-    def _schedule(self, function: Callable[[], None]) -> asyncio.AbstractEventLoop:
+    def _schedule(self, call: _Call[Any]) -> None:
         if self._process_id != os.getpid():
             raise RuntimeError(f"{self._name}: made before this process was forked off; make one here")
         with self._lock:
@@ -116,8 +114,7 @@ class LoopThread:
             assert self._thread is not None
             if self._thread is threading.current_thread():
                 raise RuntimeError(f"{self._name}: its own thread cannot wait for it")
-            loop.call_soon_threadsafe(function)
-        return loop
+            call.begin_on(loop)
 
     async def _serve(self, started: Future[asyncio.AbstractEventLoop]) -> None:
         started.set_result(asyncio.get_running_loop())
@@ -130,15 +127,29 @@ class _Call(Generic[_Result]):
     def __init__(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
         self.outcome: Future[_Result] = Future()
         self._work = work
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """None before it was begun."""
         self._task: asyncio.Task[_Result] | None = None
 
-    def begin(self) -> None:
+    def begin_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop  # first: an interrupt may come at any point from here on
+        loop.call_soon_threadsafe(self._begin)
+
+    def cancel(self) -> None:
+        """End the work if it goes on, and wait until that is done."""
+        if self._loop is not None and not self.outcome.done():
+            self._loop.call_soon_threadsafe(self._cancel)
+            wait([self.outcome])
+
+    def _begin(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._work())
         self._task.add_done_callback(self._end)
 
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        elif not self.outcome.done():
+            self.outcome.set_exception(RuntimeError("it was ended before it had begun"))
 
     def _end(self, task: asyncio.Task[_Result]) -> None:
         if task.cancelled():
