@@ -1,10 +1,11 @@
 """What at most once may have lost, noted at the destination beside what else a route leaves out (`skips`), so
 that audits explain it as long as the notes are there, whatever delivery the route has by then.
 
-    {"route", "topic", "partition", "offset", "delivery": "at_most_once"}   {"reason": "maybe_lost",
-        "problem", "at_ms", "resumed_at", "lost"}
+    {"route", "topic", "partition", "offset", "resumed_at", "delivery": "at_most_once"}
+    {"reason": "maybe_lost", "problem", "at_ms", "resumed_at", "lost"}
 
-The key is one of its own: at the same offset something else may be noted. Some of what is named may be there.
+The key is one of its own: at the same offset something else may be noted, and more or less may be lost
+another time. Some of what is named may be there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import BrokerError, ConfigurationError, ProtocolError
+from broker.errors import BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -51,6 +52,7 @@ def describe_loss(route: RouteName, loss: Loss, at_ms: int) -> tuple[Document, D
         "topic": loss.source.topic,
         "partition": loss.source.partition,
         "offset": loss.first,
+        "resumed_at": loss.next,
         "delivery": Delivery.AT_MOST_ONCE.value,
     }
     value = {
@@ -85,7 +87,7 @@ class LossNotes:
         except ConfigurationError as error:
             _log.warning("losses_not_noted", route=self._route, error=str(error))
         except ProtocolError as error:
-            if error.code.retriable:
+            if error.code.retriable or error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 raise
             _log.warning("losses_not_noted", route=self._route, error=str(error))
 

@@ -21,3 +21,9 @@ def test_what_may_be_lost_is_told_apart_from_what_was_left_out() -> None:
     ]
     assert noted_ranges(entries, ROUTE) == {SOURCE: [Range(5, 6)]}
     assert lost_ranges(entries, ROUTE) == {SOURCE: [Range(5, 12)]}
+
+
+def test_less_that_is_lost_from_the_same_offset_another_time_stands_beside_what_was() -> None:
+    kept = [describe_loss(ROUTE, Loss(SOURCE, 5, end), 0) for end in (12, 7)]
+    assert kept[0][0] != kept[1][0]
+    assert lost_ranges(kept, ROUTE) == {SOURCE: [Range(5, 12)]}

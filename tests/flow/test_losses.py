@@ -53,10 +53,9 @@ def test_what_is_lost_at_once_is_noted_together_once_that_can_be() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REPLICATION_FACTOR])
-def test_a_topic_for_notes_that_is_refused_for_good_keeps_no_route_from_going_on(
-    code: ErrorCode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refusing(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> LossNotes:
+    """Of a destination that has no topic for notes, and answers so where one is made."""
+
     class Refused:
         def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -67,5 +66,21 @@ def test_a_topic_for_notes_that_is_refused_for_good_keeps_no_route_from_going_on
 
     monkeypatch.setattr(losses, "KeptTopic", Refused)
     destination: Any = None
-    notes = LossNotes(RouteName("a"), destination, ManualClock())
+    return LossNotes(RouteName("a"), destination, ManualClock())
+
+
+@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REPLICATION_FACTOR])
+def test_a_topic_for_notes_that_is_refused_for_good_keeps_no_route_from_going_on(
+    code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = refusing(monkeypatch, code)
     run(lambda: notes.write([Loss(TopicPartition("t", 0), 1, 2)]))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_where_a_note_may_be_taken_later_the_loss_is_not_passed_over(
+    code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = refusing(monkeypatch, code)
+    with pytest.raises(ProtocolError, match="no such topics here"):
+        run(lambda: notes.write([Loss(TopicPartition("t", 0), 1, 2)]))
