@@ -14,10 +14,12 @@ from tests.cluster.nodes import Member, Nodes, until_empty
 from tests.cluster.scenes import T0, ids
 
 PARTITIONS = 2_000
+LONG_SESSION_MS = 30_000
+"""One loop does the work of both nodes for all partitions, and may stand still for seconds."""
 
 
-async def connect(server: EmbeddedZooKeeper, chroot: str) -> ZooKeeper:
-    session = ZooKeeper(server.connect_string(chroot), session_timeout_ms=6_000)
+async def connect(server: EmbeddedZooKeeper, chroot: str, session_timeout_ms: int = 6_000) -> ZooKeeper:
+    session = ZooKeeper(server.connect_string(chroot), session_timeout_ms=session_timeout_ms)
     await session.start(timeout_ms=10_000)
     return session
 
@@ -48,8 +50,8 @@ def test_a_topic_lives_and_dies_on_a_real_ensemble(zookeeper: EmbeddedZooKeeper)
 def test_a_controller_with_many_partitions_is_followed(zookeeper: EmbeddedZooKeeper) -> None:
     async def scenario() -> None:
         chroot, nodes = f"many-{uuid4().hex}", Nodes()
-        one = await Member.join(nodes, await connect(zookeeper, chroot), 1)
-        two = await Member.join(nodes, await connect(zookeeper, chroot), 2)
+        one = await Member.join(nodes, await connect(zookeeper, chroot, LONG_SESSION_MS), 1)
+        two = await Member.join(nodes, await connect(zookeeper, chroot, LONG_SESSION_MS), 2)
         try:
             assignment = {number: ids(1, 2) for number in range(PARTITIONS)}
             await create_topic(one.session, "t", assignment=assignment, config={})
