@@ -21,6 +21,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
     OBSTACLES,
     PASSING,
@@ -194,7 +195,7 @@ class Arbiter:
                     self._machine.halt(trouble)  # and tried at once
                 else:
                     self.meet(trouble)
-            elif partition is not None and self._is_awaited(trouble, partition.position):
+            elif partition is not None and self._is_awaited(trouble, partition):
                 self._awaiting.add(source)
             elif self._is_left(source, trouble):
                 self._start(self._take_back(source), source)
@@ -239,11 +240,12 @@ class Arbiter:
                 stand = self._stand_and_try if trouble.kind in OBSTACLES else self._stand
                 self._start(stand(trouble), partition.source, trouble)
 
-    def _is_awaited(self, trouble: Trouble, position: int) -> bool:
+    def _is_awaited(self, trouble: Trouble, partition: Partition) -> bool:
         """Whether a partition has yet to come past what somebody has said to leave out: it began before that,
-        after a process that was killed.
+        after a process that was killed. What is only fetched may be refused yet.
         """
-        return trouble.kind in OBSTACLES and position <= trouble.position and self._halts.is_released(trouble)
+        is_before = partition.committed <= trouble.position
+        return is_before and trouble.kind in OBSTACLES and self._halts.is_released(trouble)
 
     def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
         """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for; or gone
@@ -262,7 +264,9 @@ class Arbiter:
             return
         if partition is None or partition.obstacle is not None:
             return
-        if not self._is_awaited(stood, partition.position):
+        if self._is_awaited(stood, partition):
+            self._awaiting.add(source)
+        else:
             self._start(self._take_back(source), source)
 
     def _has_passed(self, trouble: Trouble) -> bool:

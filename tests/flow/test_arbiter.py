@@ -241,7 +241,7 @@ def test_a_release_holds_where_the_next_process_begins_before_it(kind: TroubleKi
     assert (scene.notes, scene.kept.halts) == ([trouble], {})
 
 
-@pytest.mark.parametrize("comes_to", [POSITION - 10, POSITION])
+@pytest.mark.parametrize("comes_to", [POSITION - 10, POSITION, POSITION + 10])
 def test_a_release_holds_though_the_partition_recovers_from_something_else_before_it(comes_to: int) -> None:
     """The facts of an answer are told once all that is in it has been taken in."""
     scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
