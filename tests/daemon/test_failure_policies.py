@@ -447,9 +447,7 @@ def test_a_route_that_failed_for_a_topic_of_another_shape_goes_on_once_it_fits(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize(
-    "delivery", [AT_LEAST_ONCE, "exactly_once", pytest.param(AT_MOST_ONCE, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, "exactly_once", AT_MOST_ONCE])
 def test_a_destination_without_room_is_waited_for(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:
