@@ -89,7 +89,7 @@ def _describe_partition(partition: Partition, timing: RouteTiming, arbiter: Arbi
     copied, source = partition.copied_offsets, partition.source
     standing = standing_of(
         partition,
-        is_without_room=arbiter.is_without_room(source),
+        refusal=arbiter.refusal(source),
         is_misshapen=arbiter.is_misshapen(source.topic),
     )
     return {

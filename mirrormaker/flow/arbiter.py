@@ -25,6 +25,7 @@ from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
     OBSTACLES,
     PASSING,
+    REFUSALS,
     WHOLE_TOPIC,
     Trouble,
     TroubleKind,
@@ -100,9 +101,10 @@ class Arbiter:
         self._on_going_on: Callable[[Trouble], None]
         self._store: Callable[[TopicPartition], Awaitable[None]]
 
-    def is_without_room(self, source: TopicPartition) -> bool:
-        """Whether the destination has refused records of it for lack of room, and took none since."""
-        return self._passing.get(source) is TroubleKind.DESTINATION_FULL
+    def refusal(self, source: TopicPartition) -> TroubleKind | None:
+        """What the destination has refused records of it for, or to commit them, if it took none since."""
+        kind = self._passing.get(source)
+        return kind if kind in REFUSALS else None
 
     def is_misshapen(self, topic: str) -> bool:
         """Whether the topic has other partitions at the destination, and waits for that to change."""

@@ -13,7 +13,7 @@ Owned by the copier's event loop; a task for each bucket.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ from broker.errors import (
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.books import Books
+from mirrormaker.flow.bucket_transaction import BucketTransaction
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
@@ -184,9 +185,9 @@ class ExactlyOnce:
         """In a row, without a commit in between."""
         self._not_taken: dict[ProducerKey, str] = {}
         """Why these could not be taken over, as the log says it already."""
-        self._refused: set[ProducerKey] = set()
-        """Of these the destination has kept refusing something since the last commit, and a policy is about
-        that: there is no room, or a right is missing.
+        self._refused: defaultdict[ProducerKey, set[TopicPartition]] = defaultdict(set)
+        """Partitions of which the destination has refused something since the last commit, and before their
+        bucket was lost, as there is no room or a right is missing: a policy is about that, and knows.
         """
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
@@ -458,21 +459,24 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
-        code = transaction.lost_with
-        if code is not None and kind_of_refusal(code) is not None and transaction.key not in self._refused:
-            self._tell_refused(bucket, code)
+        self._note_refusals(transaction)
         self._progress.set()
         self._on_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
 
-    def _tell_refused(self, bucket: OwnedBucket, code: ErrorCode) -> None:
-        """What has to be written to commit was refused as long as that is repeated: no data, but positions,
-        the ledger, or the coordinator's own state.
+    def _note_refusals(self, transaction: BucketTransaction) -> None:
+        """Of a lost bucket. What has to be written to commit was refused as long as that is repeated: no
+        data, but positions, the ledger, or the coordinator's own state. Of data the machine has told.
         """
-        self._refused.add(bucket.transaction.key)
-        for source in sorted(self._machine.partitions.keys() & bucket.transaction.sources):
-            partition = self._machine.partitions[source]
+        known, partitions = self._refused[transaction.key], self._machine.partitions
+        mine = partitions.keys() & transaction.sources
+        code = transaction.lost_with
+        if code is None or kind_of_refusal(code) is None:
+            known |= {source for source in mine if _is_refused(partitions[source])}
+            return
+        for source in sorted(mine - known):
+            partition = partitions[source]
             self._on_fact(
                 PartitionPaused(
                     source=source,
@@ -481,14 +485,15 @@ class ExactlyOnce:
                     offset=partition.committed,
                 )
             )
+        known |= mine
 
     def _have_gone_on(self, bucket: OwnedBucket) -> None:
         """A transaction was committed."""
-        key = bucket.transaction.key
-        failures = self._losses.pop(key, 0)
-        if key in self._refused:
-            self._refused.remove(key)
-            for source in sorted(bucket.transaction.sources):
+        transaction, partitions = bucket.transaction, self._machine.partitions
+        failures = self._losses.pop(transaction.key, 0)
+        known = self._refused.pop(transaction.key, set())
+        for source in sorted(known & transaction.sources & partitions.keys()):
+            if not _is_refused(partitions[source]):
                 self._on_fact(PartitionRecovered(source=source, failures=failures))
 
     def _lost(
@@ -519,3 +524,8 @@ class ExactlyOnce:
 
 def _key_of(assignment: Assignment) -> ProducerKey:
     return ProducerKey(assignment.bucket, 0, assignment.source if assignment.is_merged else None)
+
+
+def _is_refused(partition: Partition) -> bool:
+    """Whether the destination refuses what comes next of it just now, and a policy is about that."""
+    return any(lane.error is not None and kind_of_refusal(lane.error) for lane in partition.lanes)

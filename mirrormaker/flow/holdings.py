@@ -30,7 +30,7 @@ from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
-from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
+from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by, standing_refused
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.model import Membership, RouteSpec
@@ -139,13 +139,19 @@ class Holdings:
         """How those of this process's partitions stand that could not be begun, where it is known why. What
         was found since goes before what the arbiter was told.
         """
+        lost = {
+            source: standing_refused(kind, bucket.reason)
+            for bucket in self._lost.values()
+            for source in bucket.sources
+            if (kind := self._engine.arbiter.refusal(source)) is not None
+        }
         refusals = {source: standing_by(trouble) for source, trouble in self._not_begun.items()}
         unknown = {
             source: Standing(state=UNREADABLE, problem=problem)
-            for source, problem in (self._positions.not_started | self._unread | self._not_taken).items()
+            for source, problem in (self._positions.not_started | self._not_taken | self._unread).items()
         }
         awaited = self._member.assignment - self._engine.machine.partitions.keys()
-        return {source: at for source, at in (refusals | unknown).items() if source in awaited}
+        return {source: at for source, at in (lost | refusals | unknown).items() if source in awaited}
 
     # ---- coming
 
@@ -166,9 +172,10 @@ class Holdings:
         crossing = self._engine.crossing
         await crossing.make_ready({source.topic for source in partitions} & self._topics)
         wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
-        for assignment in wanted:
-            self._not_taken.pop(assignment.source, None)
-        points = await self._positions.go_on(await self._engine.mode.take_over(wanted))
+        known = await self._engine.mode.take_over(wanted)
+        for source in known:
+            self._not_taken.pop(source, None)
+        points = await self._positions.go_on(known)
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
         lacked = {source: self._arrears_of(source, point) for source, point in points.items()}
@@ -206,6 +213,7 @@ class Holdings:
         code = error.code if isinstance(error, ProtocolError) else ErrorCode.NONE
         trouble = refused(source, 0, code, "destination")
         if trouble is not None:
+            self._not_taken.pop(source, None)
             self._meet(replace(trouble, problem=f"destination: {error}"))
         else:
             self._not_taken[source] = str(error)
@@ -328,9 +336,9 @@ class Holdings:
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""
         self._forget(partitions)
-        self._not_begun = {
-            source: trouble for source, trouble in self._not_begun.items() if source not in partitions
-        }
+        for source in partitions:
+            self._not_begun.pop(source, None)
+            self._not_taken.pop(source, None)
         self._engine.arbiter.left(partitions)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:

@@ -17,6 +17,10 @@ UNREADABLE = "unreadable"
 """The source fails, or gives bytes that are no batches."""
 REFUSED = "refused"
 """The destination refuses what comes next, and no policy is about that."""
+_REFUSALS = {
+    TroubleKind.DESTINATION_FULL: "the destination has no room",
+    TroubleKind.UNAUTHORIZED: "the destination lets nothing be committed",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +40,15 @@ def standing_by(trouble: Trouble) -> Standing:
     return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
 
 
+def standing_refused(kind: TroubleKind, problem: str | None) -> Standing:
+    """How a partition stands of which the destination takes nothing for this."""
+    return Standing(state=HALTED, reason=kind.value, problem=problem or _REFUSALS[kind])
+
+
 def standing_of(
-    partition: Partition, *, is_without_room: bool = False, is_misshapen: bool = False
+    partition: Partition, *, refusal: TroubleKind | None = None, is_misshapen: bool = False
 ) -> Standing:
-    """How it stands now. `is_without_room`: its destination has been full since it took something last.
+    """How it stands now. `refusal`: what its destination has refused with since it took something last.
     `is_misshapen`: that has not all partitions that it should have.
     """
     trouble = partition.trouble or partition.obstacle
@@ -55,9 +64,8 @@ def standing_of(
     kind = None if lane.error is None else kind_of_refusal(lane.error)
     if lane.state is LaneState.PAUSED or kind is TroubleKind.UNAUTHORIZED:
         return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)
-    if is_without_room:
-        said = problem or "the destination has no room"
-        return Standing(state=HALTED, reason=TroubleKind.DESTINATION_FULL.value, problem=said)
+    if refusal is not None:
+        return standing_refused(refusal, problem)
     unled = next((each.destination for each in partition.lanes if each.leader is None), None)
     if unled is not None and is_misshapen:
         reason = TroubleKind.PARTITION_MISMATCH.value

@@ -20,6 +20,7 @@ from mirrormaker.flow.standing import standing_of
 from mirrormaker.flow.trouble import (
     OBSTACLES,
     PASSING,
+    REFUSALS,
     WHOLE_TOPIC,
     Trouble,
     TroubleKind,
@@ -41,7 +42,7 @@ DESTINATION = TopicPartition("jfk.flights", 0)
 POSITION = 100
 LASTING = frozenset(TroubleKind) - PASSING - OBSTACLES
 POLICIES_THAT_HALT = {kind: {kind.value: FailurePolicy.PAUSE_PARTITION} for kind in LASTING}
-WAITING_ALONE = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL})
+WAITING_ALONE = REFUSALS
 """Files that would skip for these are refused."""
 
 
@@ -343,20 +344,24 @@ def test_what_passed_while_the_partition_was_away_is_told_when_it_is_met_again(k
     scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
     scene.run(lambda: scene.arbiter.meet(trouble))
     scene.leave_and_return(POSITION)
-    assert not scene.arbiter.is_without_room(SOURCE)
+    assert scene.arbiter.refusal(SOURCE) is None
     scene.run(lambda: scene.arbiter.meet(trouble))
     assert scene.events == ["trouble_met", "trouble_met"]
 
 
-def test_a_destination_without_room_is_told_once_though_its_transactions_are_given_up_again_and_again() -> (
-    None
-):
-    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.DESTINATION_FULL)
+@pytest.mark.parametrize("kind", sorted(REFUSALS, key=lambda kind: kind.value))
+def test_a_refusal_is_told_once_and_shown_though_transactions_are_given_up_for_it_again_and_again(
+    kind: TroubleKind,
+) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
     for _ in range(3):
         scene.run(lambda: scene.arbiter.meet(trouble))
         scene.leave_and_return(POSITION, at_once_again=True)
-        assert scene.arbiter.is_without_room(SOURCE)
+        standing = standing_of(scene.machine.partitions[SOURCE], refusal=scene.arbiter.refusal(SOURCE))
+        assert (standing.state, standing.reason) == ("halted", kind.value)
     assert scene.events == ["trouble_met"]
+    scene.run(lambda: scene.arbiter.take_fact(PartitionRecovered(source=SOURCE, failures=3)))
+    assert scene.arbiter.refusal(SOURCE) is None
 
 
 def test_what_befalls_a_topic_as_a_whole_is_told_again_once_it_had_passed() -> None:

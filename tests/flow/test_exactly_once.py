@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +14,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import exactly_once
 from mirrormaker.flow.exactly_once import ExactlyOnce
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.facts import Fact, PartitionRecovered
 from mirrormaker.flow.positions import Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -113,3 +114,38 @@ def test_why_a_bucket_is_not_taken_over_is_logged_once_until_it_is_or_the_reason
         run(main)
     told = [each["error"].split(":")[0] for each in logs if each["event"] == "bucket_not_taken_over"]
     assert told == [first.name, then.name, first.name]
+
+
+def test_what_was_refused_is_over_with_the_next_commit_though_the_bucket_was_lost_meanwhile() -> None:
+    """Lanes that refused something are gone with the bucket; another partition of it was taken all along, and
+    one is refused still.
+    """
+    other, still = (TopicPartition("flights", number) for number in (1, 2))
+    lanes = {source: SimpleNamespace(destination=COPY, error=None) for source in (SOURCE, other, still)}
+    lanes[SOURCE].error = lanes[still].error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    machine: Any = SimpleNamespace(
+        partitions={source: SimpleNamespace(lanes=(lane,), committed=0) for source, lane in lanes.items()}
+    )
+    facts: list[Fact] = []
+    work = work_of({})
+    work.on_lost, work.on_fact = lambda lost: None, facts.append
+    mode, key, ignored = ExactlyOnce(work), ProducerKey(0, 0, None), SimpleNamespace()
+    mode.begin(machine, cast(Any, ignored), cast(Any, ignored))
+
+    def bucket(lost_with: ErrorCode | None) -> Any:
+        transaction = SimpleNamespace(
+            key=key, sources=frozenset(lanes), lost_with=lost_with, lost_because="so it is", is_fenced=False
+        )
+        mode._buckets[key] = found = cast(Any, SimpleNamespace(transaction=transaction))
+        return found
+
+    mode._give_back(bucket(ErrorCode.NOT_COORDINATOR))
+    assert facts == []
+    lanes[SOURCE].error = None
+    mode._have_gone_on(bucket(None))
+    assert facts == [PartitionRecovered(source=SOURCE, failures=1)]
+    for _ in range(2):
+        mode._give_back(bucket(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert [fact.source for fact in facts[1:]] == [SOURCE, other, still]
+    mode._have_gone_on(bucket(None))
+    assert facts[4:] == [PartitionRecovered(source=each, failures=2) for each in (SOURCE, other)]

@@ -8,15 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.client.group_offsets import OffsetAndMetadata
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.at_least_once import AtLeastOnce
+from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.holdings import Holdings
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.standing import Standing
-from mirrormaker.flow.trouble import Trouble, refused
+from mirrormaker.flow.trouble import Trouble, TroubleKind, refused
 from tests.client.running import run, until
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
@@ -24,7 +26,7 @@ from tests.storage.samples import ManualClock
 SOURCE, OTHER = TopicPartition("flights", 0), TopicPartition("planes", 0)
 
 
-def ignore(*_: object) -> None:
+def ignore(*_: object, **__: object) -> None:
     pass
 
 
@@ -92,6 +94,51 @@ def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> N
     holdings._positions.not_started[SOURCE] = "no leader"
     assert holdings.not_begun == {SOURCE: Standing(state="unreadable", problem="no leader")}
     member.assignment = frozenset()
+    assert holdings.not_begun == {}
+
+
+def test_why_a_partition_is_not_taken_over_is_shown_also_while_that_is_tried_again() -> None:
+    async def main() -> None:
+        member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+        engine, asked, answers = surroundings(), asyncio.Event(), asyncio.Event()
+
+        async def take_over(wanted: object) -> Mapping[TopicPartition, None]:
+            asked.set()
+            await answers.wait()
+            return {}
+
+        engine.crossing.make_ready = ready
+        engine.mode.take_over = take_over
+        holdings = holdings_of(engine, member)
+        holdings.not_taken(SOURCE, ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "of the bucket"))
+        said = holdings.not_begun
+        assert "of the bucket" in (said[SOURCE].problem or "")
+        preparing = asyncio.create_task(holdings.prepare([SOURCE]))
+        await asked.wait()
+        assert holdings.not_begun == said
+        preparing.cancel()
+        holdings.release([SOURCE])
+        assert holdings.not_begun == {}
+
+    async def ready(topics: object) -> None: ...
+
+    run(main)
+
+
+def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucket_is_lost() -> None:
+    kinds = {SOURCE: TroubleKind.UNAUTHORIZED}
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
+    engine = surroundings(refusal=kinds.get)
+    engine.machine.counts = SimpleNamespace(buckets_lost=0)
+    engine.tasks = SimpleNamespace(create_task=lambda task, name: task.close())
+    holdings = holdings_of(engine, member)
+    key, sources = ProducerKey(0, 0, None), frozenset({SOURCE, OTHER})
+    holdings.lose_bucket(
+        LostBucket(key=key, sources=sources, reason="may not write", is_fenced=False, wait_ms=1)
+    )
+    said = Standing(state="halted", reason="unauthorized", problem="may not write")
+    assert holdings.not_begun == {SOURCE: said}
+    kinds.clear()
     assert holdings.not_begun == {}
 
 

@@ -191,7 +191,8 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
     )
     met = [event["details"]["reason"] for event in told["events"] if event["name"] == "trouble_met"]
     assert met == ["unauthorized"] * PARTITIONS
-    running.wait_for(lambda told: POSITIONS_TOPIC in (told["problem"] or ""), "it says what")
+    told = running.wait_for(lambda told: POSITIONS_TOPIC in (told["problem"] or ""), "it says what")
+    assert [each["reason"] for each in told["partitions"]] == ["unauthorized"] * PARTITIONS
     give_back(destination, POSITIONS_TOPIC, AclOperation.WRITE)
     running.wait_copied()
     deny_transactions(destination)
