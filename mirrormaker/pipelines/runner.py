@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import signal
 import threading
 import time
@@ -76,8 +77,18 @@ class RunRequest:
     """Instead of loading what is new: the time whose windows are to be written anew."""
 
 
-class _BrokenOff(BaseException):
-    """A signal ends what would not look whether it is to end. No `Exception`, as others take those."""
+_LOGS_OF_INTERRUPTS = (None, "asyncio")
+"""Py4J, and event loops, tell of an interrupt with a traceback there, which is of no use to anybody."""
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
+
+
+class _BrokenOff(KeyboardInterrupt):
+    """A signal ends what would not look whether it is to end. Others take an `Exception`, and event loops
+    all but interrupts.
+    """
 
 
 class Runner:
@@ -111,6 +122,8 @@ class Runner:
         """Have SIGTERM and SIGINT end it early; by the main thread, which is then to run it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self._end_by_signal())
+        for name in _LOGS_OF_INTERRUPTS:
+            logging.getLogger(name).addFilter(_is_no_interrupt)
 
     def _end_by_signal(self) -> None:
         self.stop()

@@ -103,10 +103,16 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _keeping_interrupts() -> Iterator[None]:
-    """PySpark takes SIGINT for itself as it starts: whoever has heeded it goes on to."""
+    """PySpark takes SIGINT for itself as it starts: whoever has heeded it goes on to, and learns of one that
+    came since.
+    """
     heeding = signal.getsignal(signal.SIGINT)
     try:
         yield
+    except KeyboardInterrupt:
+        if callable(heeding):
+            heeding(signal.SIGINT, None)
+        raise
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, heeding)

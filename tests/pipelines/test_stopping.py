@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Event
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
 from broker.clock import SystemClock
 from mirrormaker.pipelines.loading import Load
@@ -71,20 +74,46 @@ class Session:
         self.conf = Settings()
 
 
-def ending_job(spark: Session, topology: object, arguments: dict[str, str]) -> None:
-    end_by(signal.Signals(int((Path(arguments["folder"]) / "signal").read_text())))
+def job(spark: Session, topology: object, arguments: dict[str, str]) -> None:
+    end_by(_signal_of(arguments))
+
+
+def job_of_tasks(spark: Session, topology: object, arguments: dict[str, str]) -> None:
+    asyncio.run(_in_a_task(_signal_of(arguments)))
+
+
+async def _in_a_task(number: signal.Signals) -> None:
+    async def work() -> None:
+        end_by(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(work())
+
+
+def job_of_callbacks(spark: Session, topology: object, arguments: dict[str, str]) -> None:
+    asyncio.run(_in_a_callback(_signal_of(arguments)))
+
+
+async def _in_a_callback(number: signal.Signals) -> None:
+    asyncio.get_running_loop().call_soon(end_by, number)
+    await asyncio.sleep(0)
+    pytest.fail("nobody has ended it")
+
+
+def _signal_of(arguments: dict[str, str]) -> signal.Signals:
+    return signal.Signals(int((Path(arguments["folder"]) / "signal").read_text()))
 
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("stage", ["start of Spark", "job"])
+@pytest.mark.parametrize("stage", [starting_spark, job, job_of_tasks, job_of_callbacks])
 def test_a_signal_ends_what_does_not_look_whether_it_is_to_end(
-    number: signal.Signals, stage: str, tmp_path: Path
+    number: signal.Signals, stage: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "signal").write_text(str(int(number)))
-    topology = load_topology(topology_file(tmp_path, f"{__name__}:ending_job"))
+    topology = load_topology(topology_file(tmp_path, f"{__name__}:{stage.__name__}"))
     session: AbstractContextManager[Any] = nullcontext(Session())
-    if stage != "job":
+    if stage is starting_spark:
         session = starting_spark(number)
     runner = Runner(topology, topology.pipelines[0], SystemClock(), session=session)
     runner.heed_signals()
@@ -92,6 +121,27 @@ def test_a_signal_ends_what_does_not_look_whether_it_is_to_end(
     last = PipelineFolder(topology.data_dir, PipelineName("p")).last_run()
     assert last is not None
     assert last.state is RunState.STOPPED
+    gc.collect()
+    assert "_BrokenOff" not in caplog.text, "of tasks that were cut off"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_interrupt_that_pyspark_takes_for_itself_as_it_starts_is_heeded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context takes it before the session of SQL is there."""
+
+    def get_or_create(_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_by(signal.SIGINT)
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", get_or_create)
+    topology = load_topology(topology_file(tmp_path, WAITING))
+    runner = Runner(topology, topology.pipelines[0], SystemClock())
+    runner.heed_signals()
+    heeding = signal.getsignal(signal.SIGINT)
+    assert runner.run(RunRequest()).state is RunState.STOPPED
+    assert signal.getsignal(signal.SIGINT) is heeding
 
 
 class Query:
