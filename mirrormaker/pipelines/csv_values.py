@@ -29,19 +29,17 @@ def parse_csv(text: Column, schema: StructType, options: Mapping[str, str]) -> C
     parsed = f.from_csv(text, columns, dict(options))
     if "escape" not in said and quote:
         doubled = f.from_csv(text, columns, {**options, "escape": quote})
-        parsed = f.when(_has_doubled(text, quote, _separator(said)), doubled).otherwise(parsed)
+        parsed = f.when(_has_doubled(text, quote), doubled).otherwise(parsed)
     return tried(parsed)
 
 
-def _has_doubled(text: Column, quote: str, separator: str) -> Column:
-    """Whether quotes are doubled within fields, and none is behind a backslash."""
-    mark, between = re.escape(quote), re.escape(separator)
-    filled = f.regexp_replace(text, f"(?<=^|{between}){mark}{mark}(?=$|{between})", "")
-    return text.contains(quote * 2) & filled.contains(quote * 2) & ~text.contains(f"{_ESCAPE}{quote}")
-
-
-def _separator(said: Mapping[str, str]) -> str:
-    return said.get("sep", said.get("delimiter", ",")).replace("\\t", "\t")
+def _has_doubled(text: Column, quote: str) -> Column:
+    """Whether quotes are doubled within fields, and none is behind a backslash: what is in quotes has more in
+    quotes right behind it then.
+    """
+    mark = re.escape(quote)
+    shortened = f.regexp_replace(text, f"{mark}[^{mark}]*+{mark}", rf"\{quote}")
+    return text.contains(quote * 2) & shortened.contains(quote * 2) & ~text.contains(f"{_ESCAPE}{quote}")
 
 
 def quoted(name: str) -> str:
