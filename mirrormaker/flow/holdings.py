@@ -291,7 +291,7 @@ class Holdings:
                 await self._engine.mode.settle([source], STORE_TIMEOUT_MS)
                 self._to_store.add(source)
                 await self.commits.commit(positions)
-                self._to_store -= stored.keys()
+                self._to_store -= self._stored(stored)
         except TimeoutError:
             self._log.info("positions_not_committed", count=1, error=f"no answer in {STORE_TIMEOUT_MS} ms")
         finally:
@@ -301,6 +301,13 @@ class Holdings:
         """Where those of them go on that are copied here."""
         delivery, partitions = self._engine.mode.say.delivery, self._engine.machine.partitions
         return {source: delivery.position(partitions[source]) for source in sources if source in partitions}
+
+    def _stored(self, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Those of these positions that are, or that nobody needs here any more."""
+        held = self._engine.machine.partitions
+        return {
+            source for source, at in positions.items() if source not in held or held[source].committed == at
+        }
 
     # ---- going
 

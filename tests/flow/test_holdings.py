@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
@@ -142,8 +144,11 @@ def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucke
     assert holdings.not_begun == {}
 
 
-def test_positions_that_are_waited_for_together_are_stored_together() -> None:
-    """Somebody has released what many partitions stood for, and the source is far away."""
+@pytest.mark.parametrize("failures", [0, 1])
+def test_positions_that_are_waited_for_together_are_stored_together(failures: int) -> None:
+    """Somebody has released what many partitions stood for, and the source is far away. Those whose request
+    fails wait for the next.
+    """
     sources = [TopicPartition("flights", number) for number in range(20)]
 
     class Member:
@@ -156,6 +161,8 @@ def test_positions_that_are_waited_for_together_are_stored_together() -> None:
             assert all(position.offset == 6 for position in offsets.values())
             self.asked.append(frozenset(offsets))
             await self.answers.wait()
+            if 1 < len(self.asked) <= 1 + failures:
+                raise ProtocolError(ErrorCode.NOT_COORDINATOR, "of the group")
 
     async def main() -> None:
         engine, member = surroundings(), Member()
@@ -172,7 +179,8 @@ def test_positions_that_are_waited_for_together_are_stored_together() -> None:
         await until(lambda: bool(member.asked))
         member.answers.set()
         await asyncio.gather(*storing)
-        assert member.asked == [{sources[0]}, set(sources[1:])]
-        assert {partition.committed for partition in engine.machine.partitions.values()} == {6}
+        assert member.asked == [{sources[0]}, *(set(sources[1 + count :]) for count in range(1 + failures))]
+        committed = [partition.committed for partition in engine.machine.partitions.values()]
+        assert committed.count(5) == failures
 
     run(main)
