@@ -117,7 +117,7 @@ class PipelineKeeper:
         """Have the run under way end early, and start none any more."""
         self._ending.set()
         self._changed.set()
-        if self._telling is not None:
+        if self._telling is not None and self._telling.when() is None:
             self._telling.reschedule(asyncio.get_running_loop().time() + TELL_SECONDS)
         if self._process is not None:
             _end_soon(self._process)
