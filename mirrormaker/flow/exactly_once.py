@@ -13,7 +13,7 @@ Owned by the copier's event loop; a task for each bucket.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -185,9 +185,9 @@ class ExactlyOnce:
         """In a row, without a commit in between."""
         self._not_taken: dict[ProducerKey, str] = {}
         """Why these could not be taken over, as the log says it already."""
-        self._refused: defaultdict[ProducerKey, set[TopicPartition]] = defaultdict(set)
-        """Partitions of which the destination has refused something since the last commit, and before their
-        bucket was lost, as there is no room or a right is missing: a policy is about that, and knows.
+        self._refused: set[TopicPartition] = set()
+        """Of these the destination has refused something since the last commit, and before their bucket was
+        lost, as there is no room or a right is missing: a policy is about that, and knows.
         """
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
@@ -335,7 +335,7 @@ class ExactlyOnce:
             if partition is None or key is None:
                 continue
             if bucket is None:  # it was lost meanwhile
-                self._on_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
+                self._lose(self._lost(key, frozenset({source}), "lost before it was copied"))
             else:
                 bucket.join(partition, stored)
                 self._lanes.begin(partition)
@@ -357,6 +357,7 @@ class ExactlyOnce:
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
         self._lanes.end(sources)
+        self._refused.difference_update(sources)
         for source in sources:
             self._joining.pop(source, None)
         awaited = {key for key, _ in self._joining.values()}
@@ -461,21 +462,27 @@ class ExactlyOnce:
         self._losses[transaction.key] += 1
         self._note_refusals(transaction)
         self._progress.set()
-        self._on_lost(
+        self._lose(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
+
+    def _lose(self, bucket: LostBucket) -> None:
+        """Its partitions leave and come back: what was refused of them is waited for still."""
+        refused = self._refused & bucket.sources
+        self._on_lost(bucket)
+        self._refused |= refused
 
     def _note_refusals(self, transaction: BucketTransaction) -> None:
         """Of a lost bucket. What has to be written to commit was refused as long as that is repeated: no
         data, but positions, the ledger, or the coordinator's own state. Of data the machine has told.
         """
-        known, partitions = self._refused[transaction.key], self._machine.partitions
+        partitions = self._machine.partitions
         mine = partitions.keys() & transaction.sources
         code = transaction.lost_with
         if code is None or kind_of_refusal(code) is None:
-            known |= {source for source in mine if _is_refused(partitions[source])}
+            self._refused |= {source for source in mine if _is_refused(partitions[source])}
             return
-        for source in sorted(mine - known):
+        for source in sorted(mine - self._refused):
             partition = partitions[source]
             self._on_fact(
                 PartitionPaused(
@@ -485,16 +492,16 @@ class ExactlyOnce:
                     offset=partition.committed,
                 )
             )
-        known |= mine
+        self._refused |= mine
 
     def _have_gone_on(self, bucket: OwnedBucket) -> None:
         """A transaction was committed."""
         transaction, partitions = bucket.transaction, self._machine.partitions
         failures = self._losses.pop(transaction.key, 0)
-        known = self._refused.pop(transaction.key, set())
-        for source in sorted(known & transaction.sources & partitions.keys()):
+        for source in sorted(self._refused & transaction.sources & partitions.keys()):
             if not _is_refused(partitions[source]):
                 self._on_fact(PartitionRecovered(source=source, failures=failures))
+        self._refused -= transaction.sources
 
     def _lost(
         self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False

@@ -14,7 +14,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import exactly_once
 from mirrormaker.flow.exactly_once import ExactlyOnce
 from mirrormaker.flow.exchange import Assignment
-from mirrormaker.flow.facts import Fact, PartitionRecovered
+from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.positions import Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -116,36 +116,68 @@ def test_why_a_bucket_is_not_taken_over_is_logged_once_until_it_is_or_the_reason
     assert told == [first.name, then.name, first.name]
 
 
+class Refusing:
+    """A bucket of these partitions, with what their lanes were refused with last; and what is told."""
+
+    def __init__(self, errors: Mapping[TopicPartition, ErrorCode | None]) -> None:
+        self.facts: list[Fact] = []
+        self._key = ProducerKey(0, 0, None)
+        self.lanes: dict[TopicPartition, Any] = {
+            source: SimpleNamespace(destination=COPY, error=error) for source, error in errors.items()
+        }
+        partitions = {
+            source: SimpleNamespace(lanes=(lane,), committed=0) for source, lane in self.lanes.items()
+        }
+        work, machine, ignored = (
+            work_of({}),
+            cast(Any, SimpleNamespace(partitions=partitions)),
+            cast(Any, None),
+        )
+        work.on_lost, work.on_fact = lambda lost: self.mode.leaving(lost.sources), self.facts.append
+        self.mode = ExactlyOnce(work)
+        self.mode.begin(machine, ignored, ignored)
+
+    def _bucket(self, lost_with: ErrorCode | None) -> Any:
+        transaction = SimpleNamespace(
+            key=self._key,
+            sources=frozenset(self.lanes),
+            lost_with=lost_with,
+            lost_because="so it is",
+            is_fenced=False,
+        )
+        return SimpleNamespace(transaction=transaction)
+
+    def lose(self, code: ErrorCode) -> None:
+        bucket = self.mode._buckets[self._key] = self._bucket(code)
+        self.mode._give_back(bucket)
+
+    def commit(self) -> None:
+        self.mode._have_gone_on(self._bucket(None))
+
+
 def test_what_was_refused_is_over_with_the_next_commit_though_the_bucket_was_lost_meanwhile() -> None:
     """Lanes that refused something are gone with the bucket; another partition of it was taken all along, and
     one is refused still.
     """
     other, still = (TopicPartition("flights", number) for number in (1, 2))
-    lanes = {source: SimpleNamespace(destination=COPY, error=None) for source in (SOURCE, other, still)}
-    lanes[SOURCE].error = lanes[still].error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    machine: Any = SimpleNamespace(
-        partitions={source: SimpleNamespace(lanes=(lane,), committed=0) for source, lane in lanes.items()}
-    )
-    facts: list[Fact] = []
-    work = work_of({})
-    work.on_lost, work.on_fact = lambda lost: None, facts.append
-    mode, key, ignored = ExactlyOnce(work), ProducerKey(0, 0, None), SimpleNamespace()
-    mode.begin(machine, cast(Any, ignored), cast(Any, ignored))
-
-    def bucket(lost_with: ErrorCode | None) -> Any:
-        transaction = SimpleNamespace(
-            key=key, sources=frozenset(lanes), lost_with=lost_with, lost_because="so it is", is_fenced=False
-        )
-        mode._buckets[key] = found = cast(Any, SimpleNamespace(transaction=transaction))
-        return found
-
-    mode._give_back(bucket(ErrorCode.NOT_COORDINATOR))
-    assert facts == []
-    lanes[SOURCE].error = None
-    mode._have_gone_on(bucket(None))
-    assert facts == [PartitionRecovered(source=SOURCE, failures=1)]
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    scene = Refusing({SOURCE: refused, other: None, still: refused})
+    scene.lose(ErrorCode.NOT_COORDINATOR)
+    assert scene.facts == []
+    scene.lanes[SOURCE].error = None
+    scene.commit()
+    assert scene.facts == [PartitionRecovered(source=SOURCE, failures=1)]
     for _ in range(2):
-        mode._give_back(bucket(ErrorCode.KAFKA_STORAGE_ERROR))
-    assert [fact.source for fact in facts[1:]] == [SOURCE, other, still]
-    mode._have_gone_on(bucket(None))
-    assert facts[4:] == [PartitionRecovered(source=each, failures=2) for each in (SOURCE, other)]
+        scene.lose(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert [fact.source for fact in scene.facts[1:]] == [SOURCE, other, still]
+    scene.commit()
+    assert scene.facts[4:] == [PartitionRecovered(source=each, failures=2) for each in (SOURCE, other)]
+
+
+def test_a_refusal_is_told_again_of_a_partition_that_was_anothers_meanwhile() -> None:
+    scene = Refusing({SOURCE: None})
+    for is_anothers in (False, True, False):
+        scene.lose(ErrorCode.KAFKA_STORAGE_ERROR)
+        if is_anothers:
+            scene.mode.leaving([SOURCE])
+    assert [type(fact) for fact in scene.facts] == [PartitionPaused] * 2
