@@ -216,12 +216,9 @@ class Arbiter:
 
     def stored(self) -> None:
         """Positions have been: what somebody has said to leave out may lie behind them, as it has crossed."""
-        assert self._machine is not None
         for source in self._awaiting - self._under_way.keys():
-            trouble, partition = self._halts.standing(source), self._machine.partitions.get(source)
-            if trouble is None or partition is None or partition.committed > trouble.position:
-                self._awaiting.discard(source)
-                self._look_whether_passed(source)
+            self._awaiting.discard(source)
+            self._look_whether_passed(source)  # which awaits it again while it has not
 
     def passed(self, source: TopicPartition) -> None:
         """What was told of a topic as a whole is no more: it would be news again."""
@@ -244,9 +241,10 @@ class Arbiter:
 
     def _is_awaited(self, trouble: Trouble, partition: Partition) -> bool:
         """Whether a partition has yet to come past what somebody has said to leave out: it began before that,
-        after a process that was killed. What is only fetched may be refused yet.
+        after a process that was killed. What is only fetched may be refused yet, also where its position is
+        stored before it is sent.
         """
-        is_before = partition.committed <= trouble.position
+        is_before = min(partition.committed, partition.acknowledged) <= trouble.position
         return is_before and trouble.kind in OBSTACLES and self._halts.is_released(trouble)
 
     def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
