@@ -344,8 +344,8 @@ class Holdings:
         """Forget the partitions at once: they may be another's already."""
         self._forget(partitions)
         for source in partitions:
-            self._not_begun.pop(source, None)
-            self._not_taken.pop(source, None)
+            for why in (self._not_begun, self._not_taken, self._unread):
+                why.pop(source, None)
         self._engine.arbiter.left(partitions)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:

@@ -119,6 +119,8 @@ def test_why_a_partition_is_not_taken_over_is_shown_also_while_that_is_tried_aga
         await asked.wait()
         assert holdings.not_begun == said
         preparing.cancel()
+        holdings._unread[SOURCE] = "not the right to read"
+        assert holdings.not_begun != said
         holdings.release([SOURCE])
         assert holdings.not_begun == {}
 
