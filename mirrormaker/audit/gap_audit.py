@@ -3,8 +3,9 @@
 A process that ends before it wrote down what it had sent leaves such records. Those of one that delivered at
 least once were copied again: the source has them from the last known record before them on. Those of an
 at-most-once route are in what the ledger lacks. One that delivered exactly once leaves none. Whatever else
-stands there was written by somebody else. Who delivered at least once the ledger tells, as a route may be
-another now; where it lacks something between its pages, the route was at most once.
+stands there was written by somebody else, but for what a mirror left whose source has compacted it away
+since. Who delivered at least once the ledger tells, as a route may be another now; where it lacks something
+between its pages, the route was at most once.
 """
 
 from __future__ import annotations
@@ -156,7 +157,11 @@ class GapAudit:
             findings.outcomes[Outcome.THERE_BEFORE] += len(items)
             return found
         before = _source_before(view.passes[source, to], gap.first)
+        is_compacted = any(lane.topic in view.compacted_sources for lane, _, _ in view.lanes_to(to))
         for item in items:
+            if is_compacted and item.may_repeat:
+                findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
+                continue
             findings.add(
                 Difference(
                     kind=DifferenceKind.UNEXPLAINED,

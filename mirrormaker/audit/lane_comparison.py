@@ -419,11 +419,15 @@ class LaneComparison:
             self.strangers.append(item)
 
     def name_strangers(self, found: Mapping[int, Origin]) -> None:
-        """Say what the strangers are; `found`: where contents were found at the source."""
+        """Say what the strangers are; `found`: where contents were found at the source. What a mirror
+        repeated may have been compacted away there.
+        """
         known, brought = self._known, set[Origin]()
         for item in self.strangers:
             origin = found.get(item.content)
-            if origin is None or not origin.explains:
+            if origin is None and self._terms.is_source_compacted and item.may_repeat:
+                self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
+            elif origin is None or not origin.explains:
                 before = None if known is None else known.source_before(item.offset)
                 self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
             elif self._is_repeated(origin, item):

@@ -194,10 +194,10 @@ def _bytes_a_day(topic: ObservedTopic, partition: PartitionTraffic) -> float | N
 
 def _lag_ms(partition: PartitionTraffic, position: int) -> float:
     """How long the partition took to get what is still to be copied, at the rate of its last day; where that
-    day brought nothing, what lags is older than the day.
+    day brought nothing, what lags is older than the day. Nothing where that is not known.
     """
     behind = partition.end - max(position, partition.start)
-    if behind <= 0:
+    if behind <= 0 or partition.day_start is None:
         return 0.0
     day = partition.end - partition.day_start
     return partition.day_ms * behind / day if day else float(DAY_MS)

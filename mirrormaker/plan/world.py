@@ -33,8 +33,8 @@ class PartitionTraffic:
 
     start: int
     end: int
-    day_start: int
-    """The first offset of the last 24 hours."""
+    day_start: int | None
+    """The first offset of the last 24 hours; None where the cluster does not tell."""
     bytes: int | None
     """Size of the leader's log; None where the cluster does not tell."""
     day_ms: float = DAY_MS
@@ -43,10 +43,12 @@ class PartitionTraffic:
     @property
     def day_bytes(self) -> float | None:
         """What is there of the last day, as stored: its part of the offsets times their mean size."""
+        kept = self.end - self.start
         if self.bytes is None:
             return None
-        kept = self.end - self.start
-        return self.bytes * (self.end - self.day_start) / kept if kept else 0.0
+        if not kept:
+            return 0.0
+        return None if self.day_start is None else self.bytes * (self.end - self.day_start) / kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.log_sizes import leader_log_sizes
-from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets, list_offsets_found
 from broker.client.operations import CREATE
 from broker.client.rights import Rights, read_rights
 from broker.clock import Clock
@@ -129,20 +129,14 @@ class ClusterVisit:
         starts = await self._offsets(led, EARLIEST)
         ends = await self._offsets(led, LATEST)
         now_ms = self._clock.now_ms()
-        days = await self._found(led, now_ms - DAY_MS)
+        days = await self._found_by_time(led, now_ms - DAY_MS)
         sizes, problem = await leader_log_sizes(self.cluster, led)
         if problem is not None:
             self._problems.append(f"log sizes: {problem}")
         traffic: dict[str, dict[int, PartitionTraffic]] = defaultdict(dict)
-        for partition in starts.keys() & ends.keys() & days.keys():
-            start, end, day = starts[partition], ends[partition], days[partition]
-            begins_within = 0 <= day.offset <= start and day.timestamp >= 0
-            traffic[partition.topic][partition.partition] = PartitionTraffic(
-                start=start,
-                end=end,
-                day_start=end if day.offset < 0 else max(day.offset, start),
-                bytes=sizes.get(partition),
-                day_ms=min(max(now_ms - day.timestamp, 0), DAY_MS) if begins_within else DAY_MS,
+        for partition in starts.keys() & ends.keys():
+            traffic[partition.topic][partition.partition] = _partition_traffic(
+                starts[partition], ends[partition], days.get(partition), sizes.get(partition), now_ms
             )
         return traffic
 
@@ -159,8 +153,22 @@ class ClusterVisit:
         asked = list_offsets(self.cluster, dict.fromkeys(partitions, when), timeout_ms=QUERY_TIMEOUT_MS)
         return await self._try(asked, "offsets", {})
 
+    async def _found_by_time(
+        self, partitions: Iterable[TopicPartition], when_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Without those of which the cluster does not tell it, as of logs in formats that keep no times."""
+        wanted = dict.fromkeys(partitions, when_ms)
+        found, failures = await list_offsets_found(self.cluster, wanted, timeout_ms=QUERY_TIMEOUT_MS)
+        refused = [error for error in failures.values() if isinstance(error, ProtocolError)]
+        for error in failures.values():
+            if not isinstance(error, ProtocolError):
+                raise error
+        if refused:
+            self._problems.append(f"offsets by time of {len(refused)} partitions: {refused[0]}")
+        return found
+
     async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        return {partition: at.offset for partition, at in (await self._found(partitions, when)).items()}
+        return _places(await self._found(partitions, when))
 
     async def _positions(self, route: RouteSpec) -> Mapping[TopicPartition, OffsetAndMetadata]:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
@@ -176,15 +184,15 @@ class ClusterVisit:
         if not isinstance(route.start, StartAtTime):
             return {}
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
-        return await self._offsets(self._led(selected), route.start.timestamp_ms)
+        return _places(await self._found_by_time(self._led(selected), route.start.timestamp_ms))
 
     async def _punctual(self, route: RouteSpec) -> Mapping[TopicPartition, int]:
         """Where what is younger than the route's lag objective begins."""
         if route.objectives.lag_seconds is None:
             return {}
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
-        led = self._led(selected)
-        return await self._offsets(led, self._clock.now_ms() - route.objectives.lag_seconds * 1000)
+        promised_ms = self._clock.now_ms() - route.objectives.lag_seconds * 1000
+        return _places(await self._found_by_time(self._led(selected), promised_ms))
 
     async def _control(self) -> tuple[tuple[Document, Document], ...]:
         if CONTROL_TOPIC not in self.topics:
@@ -241,6 +249,26 @@ class ClusterVisit:
         except (ProtocolError, ConfigurationError) as error:
             self._problems.append(f"{what}: {error}")
             return otherwise
+
+
+def _partition_traffic(
+    start: int, end: int, day: OffsetAndTimestamp | None, size: int | None, now_ms: float
+) -> PartitionTraffic:
+    """`day`: the first record of the last 24 hours, None where that is not told."""
+    if day is None:
+        return PartitionTraffic(start=start, end=end, day_start=None, bytes=size)
+    begins_within = 0 <= day.offset <= start and day.timestamp >= 0
+    return PartitionTraffic(
+        start=start,
+        end=end,
+        day_start=end if day.offset < 0 else max(day.offset, start),
+        bytes=size,
+        day_ms=min(max(now_ms - day.timestamp, 0), DAY_MS) if begins_within else DAY_MS,
+    )
+
+
+def _places(found: Mapping[TopicPartition, OffsetAndTimestamp]) -> dict[TopicPartition, int]:
+    return {partition: at.offset for partition, at in found.items()}
 
 
 def _by_topic(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, dict[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.audit import gap_audit
 from mirrormaker.audit.alignment import Item
-from mirrormaker.audit.findings import Findings
+from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView
+from mirrormaker.topology.model import Delivery
 from tests.audit.views import ONE, OTHER, TO, exactly_once_view, lane
 
 
@@ -63,6 +65,38 @@ def test_every_lane_to_a_partition_is_looked_behind(monkeypatch: pytest.MonkeyPa
 def test_what_was_told_of_a_lane_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     view = exactly_once_view({ONE: lane((0, 0, 2)), OTHER: lane((0, 4, 2))}, 8)
     assert look(monkeypatch, view, [2, 3, 6, 7], {(ONE, TO): 8}) == [(OTHER, 6, 2)]
+
+
+@pytest.mark.parametrize(
+    ("compacted", "may_repeat", "unexplained"),
+    [(ONE.topic, True, 0), (ONE.topic, False, 2), ("other", True, 2)],
+)
+def test_what_a_mirror_left_may_have_been_compacted_away_at_the_source(
+    monkeypatch: pytest.MonkeyPatch, compacted: str, may_repeat: bool, unexplained: int
+) -> None:
+    view = exactly_once_view({ONE: lane((0, 0, 2), (2, 4, 2))}, 6)
+    view = replace(
+        view,
+        route=replace(view.route, delivery=Delivery.AT_LEAST_ONCE),
+        compacted_sources=frozenset({compacted}),
+    )
+
+    async def read(_: object, gap: Range, __: object) -> list[Item]:
+        return [Item(each, each, each, 0, may_repeat=may_repeat) for each in range(gap.first, gap.next)]
+
+    async def find(*_: object) -> dict[int, list[int]]:
+        return {}
+
+    async def judge() -> Findings:
+        gaps, findings = GapAudit(view, {}), Findings()
+        monkeypatch.setattr(gaps, "_read_there", read)
+        monkeypatch.setattr(gaps, "_find", find)
+        await gaps.lane(ONE, TO, view.passes[ONE, TO], findings)
+        return findings
+
+    findings = asyncio.run(judge())
+    assert sum(each.count for each in findings.differences) == unexplained
+    assert findings.outcomes[Outcome.GONE_AT_SOURCE] == 2 - unexplained
 
 
 def test_a_record_that_stands_where_a_marker_may_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

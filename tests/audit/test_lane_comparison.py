@@ -199,6 +199,20 @@ def test_a_copy_of_a_record_that_belongs_to_another_partition_now_is_explained_b
     assert findings.outcomes[Outcome.REPEATED] == (kind is None)
 
 
+@pytest.mark.parametrize(
+    ("may_repeat", "kinds"), [(True, []), (False, ["unexplained"]), (None, ["unexplained"])]
+)
+def test_what_a_mirror_repeated_may_have_been_compacted_away_at_the_source(
+    may_repeat: bool | None, kinds: list[str]
+) -> None:
+    (known,) = passes_of([page(0, 0, 2), page(2, 3, 1)])
+    there = [item._replace(may_repeat=may_repeat) for item in items([0, 1, 7, 2])]
+    findings = compare(items([0, 1, 2]), there, known, is_source_compacted=True)
+    assert [each.kind.value for each in findings.differences] == kinds
+    assert findings.outcomes[Outcome.GONE_AT_SOURCE] == (not kinds)
+    assert findings.equal == 3
+
+
 def test_what_came_while_the_audit_began_is_not_looked_for_and_not_missed() -> None:
     (known,) = passes_of([page(0, 0, 5)])
     findings = compare(items(range(5)), items(range(3)), known, written_meanwhile=Range(3, 5))

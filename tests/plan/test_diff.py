@@ -88,7 +88,9 @@ def notices(made: Plan, kind: NoticeKind) -> list[str]:
     return [notice.line for notice in made.notices if notice.kind is kind]
 
 
-def traffic(start: int = 0, end: int = 100, day_start: int = 90, size: int | None = 1000) -> PartitionTraffic:
+def traffic(
+    start: int = 0, end: int = 100, day_start: int | None = 90, size: int | None = 1000
+) -> PartitionTraffic:
     return PartitionTraffic(start=start, end=end, day_start=day_start, bytes=size)
 
 
@@ -721,6 +723,19 @@ def test_an_estimate_without_sizes_is_none() -> None:
     seen = world(cluster(JFK, topic("flights", traffic=traffic(size=None))), cluster(AGGREGATE))
     (estimate,) = plan(topology(route()), seen).routes
     assert estimate.bytes_per_day is None
+
+
+def test_a_partition_whose_source_tells_no_times_has_something_to_copy_and_no_day() -> None:
+    untimed = topic("flights", own={"retention.ms": HOUR}, traffic=traffic(day_start=None))
+    positions = {RouteName("jfk-to-aggregate"): {"flights": {0: 60}}}
+    seen = world(cluster(JFK, untimed, positions=positions), cluster(AGGREGATE, topic("jfk.flights")))
+    made = plan(topology(route()), seen)
+    (estimate,) = made.routes
+    assert (estimate.bytes_per_day, estimate.bytes_behind) == (None, 400)
+    assert notices(made, NoticeKind.RETENTION) == []
+    empty = topic("flights", traffic=traffic(end=0, day_start=None))
+    (estimate,) = plan(topology(route()), world(cluster(JFK, empty), cluster(AGGREGATE))).routes
+    assert estimate.bytes_per_day == 0
 
 
 def test_groups_that_a_route_carries_are_named() -> None:
