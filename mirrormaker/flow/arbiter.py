@@ -192,7 +192,9 @@ class Arbiter:
                 continue
             if trouble.kind in PASSING:  # it will be met again, should it not have passed
                 self._start(self._take_back(source), source)
-            elif partition is not None and trouble.position == partition.position:
+            elif partition is not None and (
+                trouble.position == partition.position or self.goes_on_behind(source, partition.position)
+            ):
                 if trouble.kind in OBSTACLES and not self._halts.is_released(trouble):
                     self._machine.halt(trouble)  # and tried at once
                 else:
@@ -203,6 +205,15 @@ class Arbiter:
                 self._start(self._take_back(source), source)
             else:
                 self._look_whether_passed(source)
+
+    def goes_on_behind(self, source: TopicPartition, position: int) -> bool:
+        """Whether somebody has said to go on behind what the source lost, and the partition begins in front
+        of that: its position went back with the source's log.
+        """
+        stood = self._halts.standing(source)
+        if stood is None or stood.kind is not TroubleKind.SOURCE_TRUNCATED:
+            return False
+        return position < stood.position and self._halts.is_released(stood)
 
     def left(self, sources: Iterable[TopicPartition], *, at_once_again: bool = False) -> None:
         """Partitions have been given up: what they had met may have passed when they come back.

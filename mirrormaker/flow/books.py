@@ -66,6 +66,12 @@ class Books(Protocol):
         """
         ...
 
+    async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+        """How far these sources, as their logs are now, had been copied, where that can be told. Raises
+        nothing.
+        """
+        ...
+
     def end(self, sources: Collection[TopicPartition]) -> None:
         """The machine forgets these: what of them was not written will be copied again, or not counted."""
         ...

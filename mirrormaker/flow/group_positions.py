@@ -49,6 +49,8 @@ class StartingPoint(NamedTuple):
     """See `Partition`."""
     former_position: int | None = None
     """Where copying stood in another topic, whose name this one has now; None: it is the same."""
+    lost: tuple[int, int] | None = None
+    """Offsets that were copied, of which the source has none any more; the second is exclusive."""
 
 
 class StoredPosition(NamedTuple):

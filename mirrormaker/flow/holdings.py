@@ -26,14 +26,15 @@ from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.lane_note import Arrears, arrears_in, noted_place
 from mirrormaker.flow.losses import LossNotes, losses_of
+from mirrormaker.flow.lost_ends import with_lost_ends
 from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by, standing_refused
 from mirrormaker.flow.successors import Successors
-from mirrormaker.flow.trouble import Trouble, refused
-from mirrormaker.topology.model import Membership, RouteSpec
+from mirrormaker.flow.trouble import Trouble, refused, went_back
+from mirrormaker.topology.model import Delivery, Membership, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
@@ -178,9 +179,19 @@ class Holdings:
         points = await self._positions.go_on(known)
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
+        points = await self._find_lost(wanted, points)
         lacked = {source: self._arrears_of(source, point) for source, point in points.items()}
         await self._losses.write(losses_of(lacked))
         return points
+
+    async def _find_lost(
+        self, wanted: Collection[Assignment], points: dict[TopicPartition, StartingPoint]
+    ) -> dict[TopicPartition, StartingPoint]:
+        """What is committed with the records goes back nowhere."""
+        if self._books is None or self.route.delivery is Delivery.EXACTLY_ONCE:
+            return points
+        reached = await self._books.reached([each for each in wanted if each.source in points])
+        return await with_lost_ends(self._source, points, reached)
 
     def _arrears_of(self, source: TopicPartition, point: StartingPoint) -> Arrears | None:
         """What the owner before may have lost."""
@@ -238,6 +249,10 @@ class Holdings:
             engine.arbiter.passed(source)
             del self._not_begun[source]
         self._successors.begin({source: points[source] for source in mine})
+        for source in mine:
+            lost, position = points[source].lost, min(points[source].lanes)
+            if lost is not None and not engine.arbiter.goes_on_behind(source, position):
+                engine.arbiter.meet(went_back(source, position, lost))
         engine.arbiter.joined(mine)
         engine.writer.look_up_leaders()
         engine.writer.pump()

@@ -132,10 +132,12 @@ class SourceSetbacks:
                 self._facts.append(SourceGap(source=source, lost_from=position, resumed_at=resume_at))
                 partition.enter_epoch(-1)
                 partition.extend_to(resume_at)
-            case TroubleKind.SOURCE_TRUNCATED if position >= resume_at:
+            case TroubleKind.SOURCE_TRUNCATED:
+                resume_at = min(resume_at, position)  # the position may have gone back as well
                 self._facts.append(SourceTruncated(source=source, position=position, resumed_at=resume_at))
                 self._tally.forget_offsets(source, resume_at)
-                partition.return_to(resume_at)
+                if resume_at < position or trouble.lost is None:  # else its leader epoch is to be asked about
+                    partition.return_to(resume_at)
 
     def _leave_out(self, partition: Partition, trouble: Trouble) -> None:
         """Somebody has said to go on behind what cannot cross; unless it has crossed meanwhile."""

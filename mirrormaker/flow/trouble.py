@@ -143,6 +143,22 @@ def diverged(
     return _truncated(source, position, end, f", and has others of epoch {at.epoch} or later instead")
 
 
+def went_back(source: TopicPartition, position: int, lost: tuple[int, int]) -> Trouble:
+    """The source has lost its end, and the group's position went back to `position` with it; `lost`: from
+    where the log ends to what had been copied.
+    """
+    end, reached = lost
+    return Trouble(
+        kind=TroubleKind.SOURCE_TRUNCATED,
+        source=source,
+        position=position,
+        resume_at=position,
+        problem=f"the source ends at offset {end}, and offsets up to {reached - 1} had been copied: it lost "
+        f"records, and the position with them, which went back to {position}",
+        lost=lost,
+    )
+
+
 def _truncated(source: TopicPartition, position: int, end: int, more: str) -> Trouble:
     return Trouble(
         kind=TroubleKind.SOURCE_TRUNCATED,

@@ -112,6 +112,13 @@ class LaneLedger:
         """Its pages, and those that say of no route; by their first source offset."""
         return [page for page in self.pages() if page.route in (None, route)]
 
+    def next_of(self, route: str | None) -> int | None:
+        """As `next`, of what is the route's."""
+        pages = self.of_route(route)
+        if len(pages) == len(self):
+            return self.next
+        return LaneMap(pages).next if pages else None
+
     def outdated(self, log_start: int, route: str | None) -> list[Page]:
         """Pages of the route of which the source, whose log begins at `log_start`, has nothing any more; the
         last page is kept.

@@ -249,6 +249,20 @@ class RouteLedger:
                 self._tell_forgotten(each.source, own.values())
         return found
 
+    async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
+                await self._is_known.wait()
+        except TimeoutError:
+            return {}
+        found: dict[TopicPartition, int] = {}
+        for each in assignments:
+            lanes = [self.view.lanes[lane] for lane in self._lanes_of(each) if lane in self.view.lanes]
+            nexts = [at for lane in lanes if (at := lane.next_of(self._route)) is not None]
+            if nexts:
+                found[each.source] = max(nexts)
+        return found
+
     def _own_pages(self, assignment: Assignment) -> dict[LaneId, Sequence[Page]]:
         """What is written of the route's lanes, also from former topics; not of that to the notes of what is
         left out, which all routes share, and where pages name none.

@@ -230,11 +230,12 @@ def test_a_route_that_shares_the_work_with_others_stops_as_well(
     assert running.stop() == 0
 
 
-def lose_data(cluster: EmbeddedCluster, root: Path, topic: str) -> None:
-    """The node comes back with nothing in the topic, as if its disk had been replaced."""
+def lose_data(cluster: EmbeddedCluster, root: Path, *topics: str) -> None:
+    """The node comes back with nothing in the topics, as if its disk had been replaced."""
     cluster.kill_node(1)
-    for directory in root.rglob(f"{topic}-*"):
-        shutil.rmtree(directory)
+    for topic in topics:
+        for directory in root.rglob(f"{topic}-*"):
+            shutil.rmtree(directory)
     cluster.start_node(1)
 
 
@@ -264,6 +265,49 @@ def test_a_source_that_lost_records_and_has_grown_past_them_is_noticed(
     assert values == list(range(250))
     ((_, value),) = notes(destination)
     assert (value["reason"], value["lost"]) == ("source_truncated", [0, 100])
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("policy", ["pause_partition", "skip_and_record", "fail"])
+def test_a_source_that_lost_records_and_the_position_behind_them_is_noticed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, policy: str
+) -> None:
+    """As when a replica leads that was not in sync, for the topic and for the positions of groups."""
+    source, destination = clusters
+    running = copied(clusters, mirror, source_truncated=policy)
+    data, former = tmp_path / "jfk" / "node-1", tmp_path / "former"
+    source.kill_node(1)
+    shutil.copytree(data, former)
+    source.start_node(1)
+    produce(source, "flights", range(100, 150), 1)
+    running.wait_copied()
+    running.wait_for(lambda told: partition_of(told)["committed"] == 150, "all of it is committed")
+    assert running.stop() == 0
+    source.kill_node(1)
+    shutil.rmtree(data)
+    shutil.copytree(former, data)
+    source.start_node(1)
+    produce(source, "flights", range(150, 170), 1)
+    running.start()
+    if policy != "skip_and_record":
+        running.wait_for(
+            lambda told: [halt["reason"] for halt in told["halts"]] == ["source_truncated"], "it stands"
+        )
+        assert running.stop() == 0
+    else:
+        wait_until(lambda: "went back to 100" in running.log.read_text(), "it is noticed")
+    produce(source, "flights", range(170, 250), 1)  # grown past what was copied
+    if policy != "skip_and_record":
+        running.start()
+        running.wait_for(lambda told: bool(told["halts"]), "it goes on to stand")
+        assert count(destination, "jfk.flights", 1) == 150
+        assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: count(destination, "jfk.flights", 1) >= 250, "everything that there is now copied")
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 250)]
+    assert values == list(range(250))
+    ((key, value),) = notes(destination)
+    assert (key["offset"], value["reason"], value["lost"]) == (100, "source_truncated", [120, 150])
+    running.wait_for(lambda told: told["halts"] == [], "nothing stands")
     assert running.stop() == 0
 
 

@@ -284,6 +284,20 @@ def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind
     assert scene.kept.halts == {SOURCE: (trouble, False)}
 
 
+@pytest.mark.parametrize("position", [80, 90])
+def test_a_release_holds_where_the_position_went_back_with_what_the_source_lost(position: int) -> None:
+    trouble = trouble_of(TroubleKind.SOURCE_TRUNCATED)
+    scene = Scene(FailurePolicies(source_truncated=FailurePolicy.FAIL))
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    scene.kept.released.add(SOURCE)
+    scene.leave_and_return(position)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert scene.notes == [trouble]
+    assert scene.position == position
+    assert scene.state[0] != "halted"
+    assert scene.kept.halts == {}
+
+
 @pytest.mark.parametrize("kind", [TroubleKind.SOURCE_GAP, TroubleKind.SOURCE_TRUNCATED])
 @pytest.mark.parametrize("is_released", [False, True])
 def test_a_partition_that_was_sent_elsewhere_stands_no_more(kind: TroubleKind, is_released: bool) -> None:
