@@ -132,7 +132,7 @@ class WorkingRoute:
             destination,
             around.claims,
             self._carriage.set_topics,
-            TopicWatch(source, halts, former, self.copier.arbiter),
+            TopicWatch(source, halts, former, self.copier.arbiter, around.clock),
             Adoption(self.work.source, source, destination, around.board),
             self._events,
             CircleWatch(

@@ -201,7 +201,7 @@ class Arbiter:
                     self.meet(trouble)
             elif partition is not None and self._is_awaited(trouble, partition):
                 self._awaiting.add(source)
-            elif self._is_left(source, trouble):
+            elif self._is_left(source, trouble) or self._is_back(trouble):
                 self._start(self._take_back(source), source)
             else:
                 self._look_whether_passed(source)
@@ -234,6 +234,9 @@ class Arbiter:
     def passed(self, source: TopicPartition) -> None:
         """What was told of a topic as a whole is no more: it would be news again."""
         self._passing.pop(source, None)
+        stood = self._halts.standing(source)
+        if stood is not None and self._machine is not None and self._is_back(stood):
+            self._start(self._take_back(source), source)
 
     def look_again(self) -> None:
         """Some may have been released, or what was written of those that stand may be gone."""
@@ -266,6 +269,17 @@ class Arbiter:
         partition = self._machine.partitions.get(source)
         is_free = partition is not None and partition.trouble is None and source not in self._under_way
         return is_free and (trouble.kind in _OF_A_PLACE or self._halts.is_released(trouble))
+
+    def _is_back(self, trouble: Trouble) -> bool:
+        """Whether a topic that was taken for deleted is copied again, and is the one that it was."""
+        assert self._machine is not None
+        if trouble.kind is not TroubleKind.TOPIC_DELETED or trouble.source in self._under_way:
+            return False
+        topic = trouble.source.topic
+        here = [each for source, each in self._machine.partitions.items() if source.topic == topic]
+        return bool(here) and not any(
+            each.trouble is not None and each.trouble.kind is TroubleKind.TOPIC_RECREATED for each in here
+        )
 
     def _look_whether_passed(self, source: TopicPartition) -> None:
         """A partition that stood in front of an obstacle may have left it behind."""

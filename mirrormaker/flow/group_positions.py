@@ -49,6 +49,8 @@ class StartingPoint(NamedTuple):
     """See `Partition`."""
     former_position: int | None = None
     """Where copying stood in another topic, whose name this one has now; None: it is the same."""
+    names_topic: bool = False
+    """It was stored along with the id of the topic that there is now."""
     lost: tuple[int, int] | None = None
     """Offsets that were copied, of which the source has none any more; the second is exclusive."""
 
@@ -112,7 +114,11 @@ class GroupPositions:
         """Where the delivery knows, else where the group does, else where a new route starts. Raises
         BrokerError.
         """
-        points = {source: _point_of(at) for source, at in known.items() if isinstance(at, Place)}
+        points = {
+            source: _point_of(at)._replace(names_topic=self.topic_id(source.topic) != NO_TOPIC_ID)
+            for source, at in known.items()
+            if isinstance(at, Place)
+        }
         await self._tell(points)
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
         first = await self.first(anew, Start.EARLIEST)
@@ -139,7 +145,8 @@ class GroupPositions:
         for source, position in stored.items():
             beside = read_note(position.metadata)
             if beside.is_of(self.topic_id(source.topic)):
-                points[source] = StartingPoint((position.offset,), beside.note, position.leader_epoch)
+                point = StartingPoint((position.offset,), beside.note, position.leader_epoch)
+                points[source] = point._replace(names_topic=beside.names(self.topic_id(source.topic)))
             else:
                 former[source] = position.offset
         await self._lead(points, stored)

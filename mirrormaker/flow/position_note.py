@@ -48,6 +48,10 @@ class PositionNote(NamedTuple):
         """Whether the position counts for this topic: not when it was deleted and created again since."""
         return topic_id == NO_TOPIC_ID or self.topic_id in ("", NOTHING, str(topic_id))
 
+    def names(self, topic_id: TopicId) -> bool:
+        """Whether it says that the position is in this topic, and the source tells which it is."""
+        return topic_id != NO_TOPIC_ID and self.topic_id == str(topic_id)
+
 
 def write_note(topic_id: TopicId, note: str, led: Led | None) -> str:
     """The text; nothing where there is nothing to say."""

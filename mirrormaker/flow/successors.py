@@ -25,6 +25,8 @@ class Successors:
         self._topic_ids: dict[str, TopicId] = {}
         self._found: set[TopicPartition] = set()
         """Partitions to be started that are of such topics."""
+        self._missed: set[TopicPartition] = set()
+        """Those of topics that were taken for deleted: what is stored of them may tell that they were not."""
 
     def notice(self, partitions: Collection[TopicPartition]) -> None:
         """These are taken over: look which are of other topics than before."""
@@ -33,8 +35,10 @@ class Successors:
             topic_id = known.topic_id if known is not None else NO_TOPIC_ID
             before = self._topic_ids.get(topic, topic_id)
             is_other = NO_TOPIC_ID not in (before, topic_id) and before != topic_id
-            if is_other or self._was_deleted(topic):
+            if is_other:
                 self._found.update(source for source in partitions if source.topic == topic)
+            if self._was_deleted(topic):
+                self._missed.update(source for source in partitions if source.topic == topic)
             self._topic_ids[topic] = topic_id
 
     def _was_deleted(self, topic: str) -> bool:
@@ -43,7 +47,8 @@ class Successors:
 
     def is_other(self, source: TopicPartition, point: StartingPoint) -> bool:
         """Whether one that is to be started is of another topic than before."""
-        return source in self._found or point.former_position is not None
+        is_another = source in self._missed and not point.names_topic
+        return is_another or source in self._found or point.former_position is not None
 
     def begin(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Copying of these begins; tell of those that are others than before."""
@@ -52,6 +57,7 @@ class Successors:
             if former is None and self.is_other(source, point):
                 former = 0
             self._found.discard(source)
+            self._missed.discard(source)
             if former is not None:
                 start = min(point.lanes)
                 self._arbiter.meet(recreated(source, former, SourceRange(start=start, end=start)))

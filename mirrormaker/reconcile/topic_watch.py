@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
+from broker.clock import Clock
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, WHOLE_TOPIC, Trouble, TroubleKind
@@ -20,8 +21,8 @@ from mirrormaker.topology.further_topics import parked_topic
 from mirrormaker.topology.model import FailurePolicy, PartitionPolicy, RouteSpec
 from mirrormaker.topology.naming import TopicNaming
 
-LOOKS_BEFORE_DELETED = 2
-"""A node that has just started may not know of all topics."""
+LOOKS_BEFORE_DELETED, DELETED_AFTER_MS = 2, 5_000
+"""A node that has just started may not know of all topics: so many looks do not find one, for so long."""
 
 
 class TroubleListener(Protocol):
@@ -40,7 +41,12 @@ class TopicWatch:
     """Of one route. `listener` is told of each trouble once, until it has passed."""
 
     def __init__(
-        self, source: Cluster, halts: RouteHalts, former: FormerTopics, listener: TroubleListener
+        self,
+        source: Cluster,
+        halts: RouteHalts,
+        former: FormerTopics,
+        listener: TroubleListener,
+        clock: Clock,
     ) -> None:
         self._source = source
         self._halts = halts
@@ -50,8 +56,9 @@ class TopicWatch:
         """Topics of the source that the route has taken, now or before the process began."""
         self._former_of: TopicNaming | None = None
         """By what rules former ones were looked for."""
-        self._absences: dict[str, int] = {}
-        """Looks in a row that did not find a topic."""
+        self._clock = clock
+        self._absences: dict[str, tuple[int, float]] = {}
+        """Looks in a row that did not find a topic, and when the first was."""
         self._absent, self._misshapen, self._refused = (_Told(listener) for _ in range(3))
 
     async def find_absent(self, naming: TopicNaming, selected: Iterable[str]) -> dict[str, str]:
@@ -82,8 +89,7 @@ class TopicWatch:
         if code in UNAUTHORIZED_CODES:
             trouble = _whole(TroubleKind.UNAUTHORIZED, topic, f"source: {code.name}: {code.meaning}")
         elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._absences[topic] = self._absences.get(topic, 0) + 1
-            if self._absences[topic] < LOOKS_BEFORE_DELETED:
+            if not self._is_deleted(topic):
                 return None
             trouble = _whole(TroubleKind.TOPIC_DELETED, topic, "the topic was deleted at the source")
         else:
@@ -95,6 +101,13 @@ class TopicWatch:
             self._copied.discard(topic)
             return None
         return trouble.problem
+
+    def _is_deleted(self, topic: str) -> bool:
+        """Whether it has not been found again and again."""
+        now_ms = self._clock.monotonic_ms()
+        looks, since_ms = self._absences.get(topic, (0, now_ms))
+        self._absences[topic] = (looks + 1, since_ms)
+        return looks + 1 >= LOOKS_BEFORE_DELETED and now_ms - since_ms >= DELETED_AFTER_MS
 
     def _is_forgotten(self, trouble: Trouble) -> bool:
         """Whether nobody waits for the topic any more; released, it is told of once more to be noted."""

@@ -284,6 +284,24 @@ def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind
     assert scene.kept.halts == {SOURCE: (trouble, False)}
 
 
+@pytest.mark.parametrize("is_other", [False, True])
+@pytest.mark.parametrize("is_begun_anew", [False, True])
+def test_a_topic_that_was_taken_for_deleted_stands_no_more_when_it_is_copied_again(
+    is_other: bool, is_begun_anew: bool
+) -> None:
+    whole = TopicPartition(SOURCE.topic, WHOLE_TOPIC)
+    deleted = replace(trouble_of(TroubleKind.TOPIC_DELETED), source=whole)
+    scene = Scene(FailurePolicies())
+    scene.kept.halts[whole] = (deleted, False)
+    if is_other:
+        scene.machine.halt(trouble_of(TroubleKind.TOPIC_RECREATED))
+    back = (
+        (lambda: scene.arbiter.joined([SOURCE])) if is_begun_anew else (lambda: scene.arbiter.passed(whole))
+    )
+    scene.run(back)
+    assert scene.kept.halts == ({whole: (deleted, False)} if is_other else {})
+
+
 @pytest.mark.parametrize("position", [80, 90])
 def test_a_release_holds_where_the_position_went_back_with_what_the_source_lost(position: int) -> None:
     trouble = trouble_of(TroubleKind.SOURCE_TRUNCATED)

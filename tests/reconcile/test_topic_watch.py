@@ -17,10 +17,11 @@ from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.former_topics import FormerTopics
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.topic_steps import StepResult
-from mirrormaker.reconcile.topic_watch import TopicWatch
+from mirrormaker.reconcile.topic_watch import DELETED_AFTER_MS, TopicWatch
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteSpec, TopicSelection
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 from tests.plan.worlds import route
+from tests.storage.samples import ManualClock
 
 TOPIC = "flights"
 WHOLE = TopicPartition(TOPIC, WHOLE_TOPIC)
@@ -36,7 +37,10 @@ class Heard:
         self.former: frozenset[str] | None = frozenset()
         self.looks_for_former = 0
         self.route: RouteSpec = replace(route(), topics=TopicSelection(include=(TOPIC,)))
-        self.watch = TopicWatch(cast(Cluster, self), cast(RouteHalts, self), cast(FormerTopics, self), self)
+        self.clock = ManualClock()
+        self.watch = TopicWatch(
+            cast(Cluster, self), cast(RouteHalts, self), cast(FormerTopics, self), self, self.clock
+        )
         self.naming = compile_naming(ClusterName("jfk"), self.route.topics)
 
     async def find(self, asked: RouteSpec, naming: TopicNaming, here: set[str]) -> frozenset[str] | None:
@@ -71,7 +75,8 @@ class Heard:
         plan = planned(*further)
         return self.watch.find_misshapen(self.route, plan, {TOPIC: observed(2)}, destination, steps)
 
-    def absent(self, *here: str) -> dict[str, str]:
+    def absent(self, *here: str, after_ms: int = DELETED_AFTER_MS) -> dict[str, str]:
+        self.clock.advance(after_ms)
         return asyncio.run(self.watch.find_absent(self.naming, here))
 
 
@@ -94,6 +99,19 @@ def test_a_deleted_topic_is_told_again_when_what_was_written_of_it_is_gone() -> 
     heard.halts.clear()
     heard.absent()
     assert heard.told == ["topic_deleted", "passed", "topic_deleted"]
+
+
+def test_a_topic_that_a_node_does_not_know_for_a_moment_is_not_deleted() -> None:
+    heard = Heard()
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    heard.absent(TOPIC)
+    for _ in range(5):
+        assert heard.absent(after_ms=DELETED_AFTER_MS // 5) == {}
+    heard.absent(TOPIC)
+    for _ in range(5):
+        assert heard.absent(after_ms=DELETED_AFTER_MS // 5) == {}
+    assert heard.absent(after_ms=DELETED_AFTER_MS // 5) != {}
+    assert heard.told == ["topic_deleted"]
 
 
 def test_a_topic_that_was_deleted_while_nobody_looked_is_told_once_it_is_known_to_be_a_copied_one() -> None:

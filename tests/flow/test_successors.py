@@ -1,0 +1,56 @@
+"""Topics of the source that are others than before, and such as were only taken for deleted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.group_positions import StartingPoint
+from mirrormaker.flow.successors import Successors
+from mirrormaker.flow.trouble import Trouble, TroubleKind
+
+SOURCE = TopicPartition("flights", 0)
+ID, OTHER_ID = TopicId(UUID(int=1)), TopicId(UUID(int=2))
+
+
+class Scene:
+    """A source whose topic has an id, and the halts of a route."""
+
+    def __init__(self, *, is_missed: bool = False) -> None:
+        self.met: list[Trouble] = []
+        stood = SimpleNamespace(kind=TroubleKind.TOPIC_DELETED) if is_missed else None
+        self.source: Any = SimpleNamespace(topics={})
+        halts: Any = SimpleNamespace(standing=lambda _: stood)
+        arbiter: Any = SimpleNamespace(meet=self.met.append)
+        self.successors = Successors(self.source, halts, arbiter)
+
+    def begin(self, topic_id: TopicId, point: StartingPoint) -> list[TroubleKind]:
+        self.source.topics["flights"] = SimpleNamespace(topic_id=topic_id)
+        self.successors.notice([SOURCE])
+        self.successors.begin({SOURCE: point})
+        kinds = [trouble.kind for trouble in self.met]
+        self.met.clear()
+        return kinds
+
+
+def test_a_topic_with_another_id_is_another() -> None:
+    scene = Scene()
+    assert scene.begin(ID, StartingPoint((5,))) == []
+    assert scene.begin(OTHER_ID, StartingPoint((0,))) == [TroubleKind.TOPIC_RECREATED]
+    assert scene.begin(OTHER_ID, StartingPoint((7,))) == []
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "names_topic", "is_other"),
+    [(ID, True, False), (ID, False, True), (NO_TOPIC_ID, False, True)],
+)
+def test_a_topic_that_was_taken_for_deleted_is_the_same_where_its_position_says_so(
+    topic_id: TopicId, names_topic: bool, is_other: bool
+) -> None:
+    scene = Scene(is_missed=True)
+    found = scene.begin(topic_id, StartingPoint((5,), names_topic=names_topic))
+    assert found == ([TroubleKind.TOPIC_RECREATED] if is_other else [])
