@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Protocol, assert_never
 
 from broker.errors import BrokerError
@@ -25,7 +26,6 @@ from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
     OBSTACLES,
     PASSING,
-    REFUSALS,
     WHOLE_TOPIC,
     Trouble,
     TroubleKind,
@@ -88,6 +88,8 @@ class Arbiter:
         self._on_failure = on_failure
         self._passing: dict[TopicPartition, TroubleKind] = {}
         """What has been told of and is waited for."""
+        self._refusals: dict[TopicPartition, Trouble] = {}
+        """What the destination has refused something of these with last, since it took something."""
         self._under_way: dict[TopicPartition, Trouble | None] = {}
         """What is seen to, or taken back."""
         self._met_meanwhile: dict[TopicPartition, Trouble] = {}
@@ -101,10 +103,10 @@ class Arbiter:
         self._on_going_on: Callable[[Trouble], None]
         self._store: Callable[[TopicPartition], Awaitable[None]]
 
-    def refusal(self, source: TopicPartition) -> TroubleKind | None:
-        """What the destination has refused records of it for, or to commit them, if it took none since."""
-        kind = self._passing.get(source)
-        return kind if kind in REFUSALS else None
+    def refusal(self, source: TopicPartition) -> Trouble | None:
+        """What is waited for since the destination has refused records of it, or to commit them."""
+        trouble = self._refusals.get(source)
+        return trouble if trouble is not None and self._passing.get(source) is trouble.kind else None
 
     def is_misshapen(self, topic: str) -> bool:
         """Whether the topic has other partitions at the destination, and waits for that to change."""
@@ -174,11 +176,14 @@ class Arbiter:
             case PartitionPaused():
                 trouble = refused(fact.source, fact.offset, fact.error, f"destination {fact.destination}")
                 if trouble is not None:
+                    if fact.said is not None:
+                        trouble = replace(trouble, problem=f"destination: {fact.said}")
+                    self._refusals[fact.source] = trouble
                     self.meet(trouble)
             case ObstacleMet():
                 self.meet(fact.trouble)
             case PartitionRecovered():
-                self._passing.pop(fact.source, None)
+                self.passed(fact.source)
                 self._look_whether_passed(fact.source)
 
     def joined(self, sources: Iterable[TopicPartition]) -> None:
@@ -217,11 +222,12 @@ class Arbiter:
 
     def left(self, sources: Iterable[TopicPartition], *, at_once_again: bool = False) -> None:
         """Partitions have been given up: what they had met may have passed when they come back.
-        `at_once_again`: they are not another's meanwhile, and wait for the same as before.
+        `at_once_again`: they are not another's meanwhile, and what the destination refuses is waited for as
+        before.
         """
         for source in sources:
-            if not (at_once_again and self._passing.get(source) in PASSING):
-                self._passing.pop(source, None)
+            if not (at_once_again and self.refusal(source) is not None):
+                self.passed(source)
             self._met_meanwhile.pop(source, None)
             self._awaiting.discard(source)
 
@@ -232,8 +238,9 @@ class Arbiter:
             self._look_whether_passed(source)  # which awaits it again while it has not
 
     def passed(self, source: TopicPartition) -> None:
-        """What was told of a topic as a whole is no more: it would be news again."""
+        """What was told of a partition, or of a topic as a whole, is no more: it would be news again."""
         self._passing.pop(source, None)
+        self._refusals.pop(source, None)
         stood = self._halts.standing(source)
         if stood is not None and self._machine is not None and self._is_back(stood):
             self._start(self._take_back(source), source)

@@ -158,6 +158,7 @@ class RouteCopier:
             on_progress=self._delivered,
             on_waiting=self._commit_due.set,
             on_fact=self._take_fact,
+            find_refusal=self.arbiter.refusal,
         )
         origins = self._parts.origins
         try:

@@ -18,6 +18,7 @@ from mirrormaker.flow.delivery import DeliveryMode
 from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.provenance import Provenance
+from mirrormaker.flow.trouble import Trouble
 from mirrormaker.flow.withdrawal import Withdrawal
 from mirrormaker.topology.model import Delivery, Membership, RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
@@ -36,6 +37,8 @@ class Deliverer:
     on_waiting: Callable[[], None]
     """Commit positions to the group soon."""
     on_fact: Callable[[Fact], None]
+    find_refusal: Callable[[TopicPartition], Trouble | None]
+    """What a partition waits for since the destination has refused something of it."""
 
 
 @asynccontextmanager
@@ -73,6 +76,7 @@ async def open_delivery(
                 on_not_taken=deliverer.on_not_taken,
                 on_progress=deliverer.on_progress,
                 on_fact=deliverer.on_fact,
+                find_refusal=deliverer.find_refusal,
                 books=books,
                 provenance=provenance,
                 find_owners=find_owners,

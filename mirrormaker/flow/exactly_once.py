@@ -30,7 +30,6 @@ from broker.errors import (
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.books import Books
-from mirrormaker.flow.bucket_transaction import BucketTransaction
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
@@ -49,7 +48,7 @@ from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
-from mirrormaker.flow.trouble import kind_of_refusal
+from mirrormaker.flow.trouble import Trouble, kind_of_refusal
 from mirrormaker.topology.model import RouteSpec, Start
 from mirrormaker.topology.shared_positions import PositionOwners
 
@@ -87,14 +86,15 @@ async def open_exactly_once(
     on_not_taken: Callable[[TopicPartition, BrokerError], None],
     on_progress: Callable[[], None],
     on_fact: Callable[[Fact], None],
+    find_refusal: Callable[[TopicPartition], Trouble | None],
     books: Books | None,
     provenance: Provenance | None,
     find_owners: Callable[[], PositionOwners],
 ) -> AsyncIterator[ExactlyOnce]:
     """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
     partitions at once. `on_not_taken`: why a partition is left out by `take_over`. `on_progress`: look at the
-    machine again. `on_fact`: what keeps transactions from
-    being committed. `books`: are written in the transactions. `provenance`: of a route that has it.
+    machine again. `on_fact`: what keeps transactions from being committed; `find_refusal`: what of that a
+    partition waits for. `books`: are written in the transactions. `provenance`: of a route that has it.
     `find_owners`: whose positions are, by the file of now.
 
     Raises as `KeptTopic` does when it begins.
@@ -112,6 +112,7 @@ async def open_exactly_once(
             on_not_taken=on_not_taken,
             on_progress=on_progress,
             on_fact=on_fact,
+            find_refusal=find_refusal,
             books=books,
             provenance=provenance,
             find_owners=find_owners,
@@ -136,6 +137,7 @@ class _Work:
     on_not_taken: Callable[[TopicPartition, BrokerError], None]
     on_progress: Callable[[], None]
     on_fact: Callable[[Fact], None]
+    find_refusal: Callable[[TopicPartition], Trouble | None]
     books: Books | None
     provenance: Provenance | None
     find_owners: Callable[[], PositionOwners]
@@ -165,6 +167,7 @@ class ExactlyOnce:
         self._on_not_taken = work.on_not_taken
         self._on_progress = work.on_progress
         self._on_fact = work.on_fact
+        self._find_refusal = work.find_refusal
         self._terrain = Terrain(
             route=work.route,
             destination=work.destination,
@@ -185,10 +188,6 @@ class ExactlyOnce:
         """In a row, without a commit in between."""
         self._not_taken: dict[ProducerKey, str] = {}
         """Why these could not be taken over, as the log says it already."""
-        self._refused: set[TopicPartition] = set()
-        """Of these the destination has refused something since the last commit, and before their bucket was
-        lost, as there is no room or a right is missing: a policy is about that, and knows.
-        """
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
@@ -335,7 +334,7 @@ class ExactlyOnce:
             if partition is None or key is None:
                 continue
             if bucket is None:  # it was lost meanwhile
-                self._lose(self._lost(key, frozenset({source}), "lost before it was copied"))
+                self._on_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
             else:
                 bucket.join(partition, stored)
                 self._lanes.begin(partition)
@@ -357,7 +356,6 @@ class ExactlyOnce:
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
         self._lanes.end(sources)
-        self._refused.difference_update(sources)
         for source in sources:
             self._joining.pop(source, None)
         awaited = {key for key, _ in self._joining.values()}
@@ -460,48 +458,45 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
-        self._note_refusals(transaction)
+        if transaction.lost_with is not None:
+            self._tell_refused(transaction.sources, transaction.lost_with, transaction.lost_because)
         self._progress.set()
-        self._lose(
+        self._on_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
 
-    def _lose(self, bucket: LostBucket) -> None:
-        """Its partitions leave and come back: what was refused of them is waited for still."""
-        refused = self._refused & bucket.sources
-        self._on_lost(bucket)
-        self._refused |= refused
-
-    def _note_refusals(self, transaction: BucketTransaction) -> None:
-        """Of a lost bucket. What has to be written to commit was refused as long as that is repeated: no
-        data, but positions, the ledger, or the coordinator's own state. Of data the machine has told.
+    def _tell_refused(self, sources: Collection[TopicPartition], code: ErrorCode, said: str) -> None:
+        """What has to be written to commit is refused as long as that is repeated: no data, of which the
+        machine tells, but positions, the ledger, or the coordinator's own state. Told unless that is known.
         """
-        partitions = self._machine.partitions
-        mine = partitions.keys() & transaction.sources
-        code = transaction.lost_with
-        if code is None or kind_of_refusal(code) is None:
-            self._refused |= {source for source in mine if _is_refused(partitions[source])}
+        kind, partitions = kind_of_refusal(code), self._machine.partitions
+        if kind is None:
             return
-        for source in sorted(mine - self._refused):
-            partition = partitions[source]
-            self._on_fact(
-                PartitionPaused(
-                    source=source,
-                    destination=partition.lanes[0].destination,
-                    error=code,
-                    offset=partition.committed,
+        for source in sorted(partitions.keys() & sources):
+            partition, known = partitions[source], self._find_refusal(source)
+            if partition.trouble is None and (known is None or known.kind is not kind):
+                self._on_fact(
+                    PartitionPaused(
+                        source=source,
+                        destination=partition.lanes[0].destination,
+                        error=code,
+                        offset=partition.committed,
+                        said=said,
+                    )
                 )
-            )
-        self._refused |= mine
 
     def _have_gone_on(self, bucket: OwnedBucket) -> None:
         """A transaction was committed."""
-        transaction, partitions = bucket.transaction, self._machine.partitions
-        failures = self._losses.pop(transaction.key, 0)
-        for source in sorted(self._refused & transaction.sources & partitions.keys()):
+        failures = self._losses.pop(bucket.transaction.key, 0)
+        self._tell_recovered(bucket.transaction.sources, failures)
+
+    def _tell_recovered(self, sources: Collection[TopicPartition], failures: int) -> None:
+        """Of these something was taken: those that were refused before are so no more, unless just now."""
+        partitions = self._machine.partitions
+        refused = [source for source in sources if self._find_refusal(source) is not None]
+        for source in sorted(partitions.keys() & refused):
             if not _is_refused(partitions[source]):
                 self._on_fact(PartitionRecovered(source=source, failures=failures))
-        self._refused -= transaction.sources
 
     def _lost(
         self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False

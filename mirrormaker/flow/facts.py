@@ -22,6 +22,8 @@ class PartitionPaused:
     error: ErrorCode
     offset: int
     """Of the source: the first record that is not at the destination."""
+    said: str | None = None
+    """What the destination said, where it is not about records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

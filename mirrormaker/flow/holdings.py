@@ -31,7 +31,7 @@ from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
-from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by, standing_refused
+from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble, refused, went_back
 from mirrormaker.topology.model import Delivery, Membership, RouteSpec
@@ -140,18 +140,17 @@ class Holdings:
         """How those of this process's partitions stand that could not be begun, where it is known why. What
         was found since goes before what the arbiter was told.
         """
+        awaited = self._member.assignment - self._engine.machine.partitions.keys()
         lost = {
-            source: standing_refused(kind, bucket.reason)
-            for bucket in self._lost.values()
-            for source in bucket.sources
-            if (kind := self._engine.arbiter.refusal(source)) is not None
+            source: standing_by(refusal)
+            for source in awaited
+            if (refusal := self._engine.arbiter.refusal(source)) is not None
         }
         refusals = {source: standing_by(trouble) for source, trouble in self._not_begun.items()}
         unknown = {
             source: Standing(state=UNREADABLE, problem=problem)
             for source, problem in (self._positions.not_started | self._not_taken | self._unread).items()
         }
-        awaited = self._member.assignment - self._engine.machine.partitions.keys()
         return {source: at for source, at in (lost | refusals | unknown).items() if source in awaited}
 
     # ---- coming

@@ -17,10 +17,6 @@ UNREADABLE = "unreadable"
 """The source fails, or gives bytes that are no batches."""
 REFUSED = "refused"
 """The destination refuses what comes next, and no policy is about that."""
-_REFUSALS = {
-    TroubleKind.DESTINATION_FULL: "the destination has no room",
-    TroubleKind.UNAUTHORIZED: "the destination lets nothing be committed",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +36,8 @@ def standing_by(trouble: Trouble) -> Standing:
     return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
 
 
-def standing_refused(kind: TroubleKind, problem: str | None) -> Standing:
-    """How a partition stands of which the destination takes nothing for this."""
-    return Standing(state=HALTED, reason=kind.value, problem=problem or _REFUSALS[kind])
-
-
 def standing_of(
-    partition: Partition, *, refusal: TroubleKind | None = None, is_misshapen: bool = False
+    partition: Partition, *, refusal: Trouble | None = None, is_misshapen: bool = False
 ) -> Standing:
     """How it stands now. `refusal`: what its destination has refused with since it took something last.
     `is_misshapen`: that has not all partitions that it should have.
@@ -65,7 +56,7 @@ def standing_of(
     if lane.state is LaneState.PAUSED or kind is TroubleKind.UNAUTHORIZED:
         return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)
     if refusal is not None:
-        return standing_refused(refusal, problem)
+        return standing_by(refusal)
     unled = next((each.destination for each in partition.lanes if each.leader is None), None)
     if unled is not None and is_misshapen:
         reason = TroubleKind.PARTITION_MISMATCH.value

@@ -34,8 +34,6 @@ class TroubleKind(Enum):
 
 PASSING = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL, TroubleKind.PARTITION_MISMATCH})
 """Waiting for the end of these loses nothing, and there is nothing behind them to go on at."""
-REFUSALS = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL})
-"""Those of them that a cluster's answer tells of (see `kind_of_refusal`)."""
 OBSTACLES = frozenset({TroubleKind.OVERSIZE, TroubleKind.NOT_SHALLOW, TroubleKind.RECORD_ERROR})
 """A batch or record that cannot cross: tried again ever later, and left out when somebody says so."""
 UNAUTHORIZED_CODES = frozenset(

@@ -13,19 +13,21 @@ from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.exchange import Assignment, FlowConfig
-from mirrormaker.flow.facts import ObstacleMet, PartitionRecovered
+from mirrormaker.flow.facts import ObstacleMet, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
-from mirrormaker.flow.standing import standing_of
+from mirrormaker.flow.standing import Standing, standing_of
 from mirrormaker.flow.trouble import (
+    FULL_CODES,
     OBSTACLES,
     PASSING,
-    REFUSALS,
+    UNAUTHORIZED_CODES,
     WHOLE_TOPIC,
     Trouble,
     TroubleKind,
     kind_of_refusal,
     policy_for,
+    refused,
 )
 from mirrormaker.topology.model import (
     ClusterName,
@@ -42,7 +44,7 @@ DESTINATION = TopicPartition("jfk.flights", 0)
 POSITION = 100
 LASTING = frozenset(TroubleKind) - PASSING - OBSTACLES
 POLICIES_THAT_HALT = {kind: {kind.value: FailurePolicy.PAUSE_PARTITION} for kind in LASTING}
-WAITING_ALONE = REFUSALS
+WAITING_ALONE = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL})
 """Files that would skip for these are refused."""
 
 
@@ -384,19 +386,37 @@ def test_what_passed_while_the_partition_was_away_is_told_when_it_is_met_again(k
     assert scene.events == ["trouble_met", "trouble_met"]
 
 
-@pytest.mark.parametrize("kind", sorted(REFUSALS, key=lambda kind: kind.value))
+@pytest.mark.parametrize("kind", sorted(WAITING_ALONE, key=lambda kind: kind.value))
 def test_a_refusal_is_told_once_and_shown_though_transactions_are_given_up_for_it_again_and_again(
     kind: TroubleKind,
 ) -> None:
-    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
+    scene, codes = Scene(FailurePolicies()), UNAUTHORIZED_CODES | FULL_CODES
+    code = min(code for code in codes if kind_of_refusal(code) is kind)
+    paused = PartitionPaused(
+        source=SOURCE, destination=DESTINATION, error=code, offset=POSITION, said="of what it keeps"
+    )
     for _ in range(3):
-        scene.run(lambda: scene.arbiter.meet(trouble))
+        scene.run(lambda: scene.arbiter.take_fact(paused))
         scene.leave_and_return(POSITION, at_once_again=True)
         standing = standing_of(scene.machine.partitions[SOURCE], refusal=scene.arbiter.refusal(SOURCE))
-        assert (standing.state, standing.reason) == ("halted", kind.value)
+        said = "destination: of what it keeps"
+        assert standing == Standing(state="halted", reason=kind.value, problem=said)
     assert scene.events == ["trouble_met"]
     scene.run(lambda: scene.arbiter.take_fact(PartitionRecovered(source=SOURCE, failures=3)))
     assert scene.arbiter.refusal(SOURCE) is None
+
+
+def test_a_right_at_the_source_that_is_back_when_a_lost_bucket_is_taken_over_again_halts_nothing() -> None:
+    """The partition is begun anew, and nothing tells that it recovered: it has not failed."""
+    scene = Scene(FailurePolicies())
+    trouble = refused(SOURCE, POSITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "source")
+    assert trouble is not None
+    for _ in range(2):
+        scene.run(lambda: scene.arbiter.meet(trouble))
+        scene.leave_and_return(POSITION, at_once_again=True)
+        standing = standing_of(scene.machine.partitions[SOURCE], refusal=scene.arbiter.refusal(SOURCE))
+        assert standing.state != "halted"
+    assert scene.events == ["trouble_met"] * 2
 
 
 def test_what_befalls_a_topic_as_a_whole_is_told_again_once_it_had_passed() -> None:

@@ -18,6 +18,7 @@ from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.positions import Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.shared_positions import PositionOwners
 from tests.client.running import run
 from tests.plan.worlds import route as a_route
@@ -51,6 +52,7 @@ def work_of(value: Mapping[str, object]) -> Any:
         on_not_taken=lambda *_: None,
         on_progress=lambda: None,
         on_fact=None,
+        find_refusal=lambda _: None,
         books=None,
         provenance=None,
         find_owners=lambda: PositionOwners(a_route()),
@@ -121,21 +123,40 @@ class Refusing:
 
     def __init__(self, errors: Mapping[TopicPartition, ErrorCode | None]) -> None:
         self.facts: list[Fact] = []
+        self.known: dict[TopicPartition, Trouble] = {}
+        """By an arbiter; the machine has told of what lanes were refused with."""
+        for source, error in errors.items():
+            if error is not None:
+                self._know(source, error)
         self._key = ProducerKey(0, 0, None)
         self.lanes: dict[TopicPartition, Any] = {
             source: SimpleNamespace(destination=COPY, error=error) for source, error in errors.items()
         }
         partitions = {
-            source: SimpleNamespace(lanes=(lane,), committed=0) for source, lane in self.lanes.items()
+            source: SimpleNamespace(lanes=(lane,), committed=0, trouble=None)
+            for source, lane in self.lanes.items()
         }
         work, machine, ignored = (
             work_of({}),
             cast(Any, SimpleNamespace(partitions=partitions)),
             cast(Any, None),
         )
-        work.on_lost, work.on_fact = lambda lost: self.mode.leaving(lost.sources), self.facts.append
+        work.on_lost, work.on_fact = lambda lost: self.mode.leaving(lost.sources), self._take
+        work.find_refusal = self.known.get
         self.mode = ExactlyOnce(work)
         self.mode.begin(machine, ignored, ignored)
+
+    def _take(self, fact: Fact) -> None:
+        self.facts.append(fact)
+        if isinstance(fact, PartitionPaused):
+            self._know(fact.source, fact.error)
+        elif isinstance(fact, PartitionRecovered):
+            del self.known[fact.source]
+
+    def _know(self, source: TopicPartition, error: ErrorCode) -> None:
+        trouble = refused(source, 0, error, "destination")
+        assert trouble is not None
+        self.known[source] = trouble
 
     def _bucket(self, lost_with: ErrorCode | None) -> Any:
         transaction = SimpleNamespace(
@@ -174,10 +195,13 @@ def test_what_was_refused_is_over_with_the_next_commit_though_the_bucket_was_los
     assert scene.facts[4:] == [PartitionRecovered(source=each, failures=2) for each in (SOURCE, other)]
 
 
-def test_a_refusal_is_told_again_of_a_partition_that_was_anothers_meanwhile() -> None:
-    scene = Refusing({SOURCE: None})
-    for is_anothers in (False, True, False):
-        scene.lose(ErrorCode.KAFKA_STORAGE_ERROR)
-        if is_anothers:
-            scene.mode.leaving([SOURCE])
-    assert [type(fact) for fact in scene.facts] == [PartitionPaused] * 2
+def test_a_refusal_is_told_again_once_nobody_knows_of_it_or_it_is_another() -> None:
+    """The partition was another process's, or could not be begun, or its source failed and recovered."""
+    scene, full = Refusing({SOURCE: None}), ErrorCode.KAFKA_STORAGE_ERROR
+    for is_forgotten in (False, True, False):
+        scene.lose(full)
+        if is_forgotten:
+            scene.known.clear()
+    scene.lose(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    told = [fact.error for fact in scene.facts if isinstance(fact, PartitionPaused)]
+    assert told == [full, full, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]

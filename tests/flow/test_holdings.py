@@ -20,7 +20,7 @@ from mirrormaker.flow.holdings import Holdings
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.standing import Standing
-from mirrormaker.flow.trouble import Trouble, TroubleKind, refused
+from mirrormaker.flow.trouble import Trouble, refused
 from tests.client.running import run, until
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
@@ -43,7 +43,9 @@ def surroundings(**arbiter: object) -> Any:
             led=ignore,
             assignment=lambda source: Assignment(source=source, destinations=(), bucket=0, position=0),
         ),
-        arbiter=SimpleNamespace(**{"joined": ignore, "left": ignore, "stored": ignore} | arbiter),
+        arbiter=SimpleNamespace(
+            **{"joined": ignore, "left": ignore, "stored": ignore, "refusal": ignore} | arbiter
+        ),
     )
 
 
@@ -130,9 +132,11 @@ def test_why_a_partition_is_not_taken_over_is_shown_also_while_that_is_tried_aga
 
 
 def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucket_is_lost() -> None:
-    kinds = {SOURCE: TroubleKind.UNAUTHORIZED}
+    trouble = refused(SOURCE, 3, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "destination")
+    assert trouble is not None
+    refusals = {SOURCE: trouble}
     member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
-    engine = surroundings(refusal=kinds.get)
+    engine = surroundings(refusal=refusals.get)
     engine.machine.counts = SimpleNamespace(buckets_lost=0)
     engine.tasks = SimpleNamespace(create_task=lambda task, name: task.close())
     holdings = holdings_of(engine, member)
@@ -140,9 +144,9 @@ def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucke
     holdings.lose_bucket(
         LostBucket(key=key, sources=sources, reason="may not write", is_fenced=False, wait_ms=1)
     )
-    said = Standing(state="halted", reason="unauthorized", problem="may not write")
+    said = Standing(state="halted", reason="unauthorized", problem=trouble.problem)
     assert holdings.not_begun == {SOURCE: said}
-    kinds.clear()
+    refusals.clear()
     assert holdings.not_begun == {}
 
 
