@@ -282,7 +282,7 @@ class Holdings:
                 raise
             except BrokerError as error:
                 self._log.info("positions_not_read", error=str(error))
-                self._unread |= dict.fromkeys(partitions, str(error))
+                self._unread |= dict.fromkeys(partitions & self._member.assignment, str(error))
             else:
                 for source in partitions:
                     self._unread.pop(source, None)

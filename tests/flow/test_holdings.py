@@ -131,6 +131,32 @@ def test_why_a_partition_is_not_taken_over_is_shown_also_while_that_is_tried_aga
     run(main)
 
 
+def test_why_a_partition_was_not_begun_is_not_told_of_it_after_it_was_anothers() -> None:
+    """It was given up while it was asked for where it goes on."""
+
+    async def main() -> None:
+        member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+        engine, asked, answers = surroundings(), asyncio.Event(), asyncio.Event()
+
+        async def make_ready(topics: object) -> None:
+            asked.set()
+            await answers.wait()
+            raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "of the topic")
+
+        engine.crossing.make_ready = make_ready
+        holdings = holdings_of(engine, member)
+        starting = asyncio.create_task(holdings._start_later(frozenset({SOURCE}), 0))
+        await asked.wait()
+        member.assignment = frozenset()
+        holdings.release([SOURCE])
+        answers.set()
+        await starting
+        member.assignment = frozenset({SOURCE})
+        assert holdings.not_begun == {}
+
+    run(main)
+
+
 def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucket_is_lost() -> None:
     trouble = refused(SOURCE, 3, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "destination")
     assert trouble is not None
