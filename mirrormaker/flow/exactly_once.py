@@ -198,7 +198,9 @@ class ExactlyOnce:
             work.kept,
             work.books,
             bucket_of=self._bucket_of,
+            is_held=self._is_held,
             id_of=self._id_of,
+            on_refused=self._tell_refused,
             on_taken=self._go_on,
         )
 
@@ -390,6 +392,9 @@ class ExactlyOnce:
     def _bucket_of(self, partition: Partition) -> OwnedBucket | None:
         return self._buckets.get(partition.lanes[0].key_of(HOME))
 
+    def _is_held(self, bucket: OwnedBucket) -> bool:
+        return self._buckets.get(bucket.key) is bucket and not bucket.transaction.is_lost
+
     async def _fence(self, key: ProducerKey) -> None:
         """Become the only one who can write the bucket. Raises BrokerError."""
         books = None if self._books is None else self._books.of_bucket(self._on_progress)
@@ -414,8 +419,9 @@ class ExactlyOnce:
         self._taken.set()
         self._taken = asyncio.Event()
 
-    def _go_on(self) -> None:
-        """Records from elsewhere can be taken in."""
+    def _go_on(self, sources: Collection[TopicPartition]) -> None:
+        """Records from elsewhere, that these have waited with, can be taken in."""
+        self._tell_recovered(sources, 0)
         self._tell_taken()
         self._machine.take_origins()
         self._on_progress()
@@ -495,8 +501,11 @@ class ExactlyOnce:
         partitions = self._machine.partitions
         refused = [source for source in sources if self._find_refusal(source) is not None]
         for source in sorted(partitions.keys() & refused):
-            if not _is_refused(partitions[source]):
+            if not (_is_refused(partitions[source]) or self._awaits_refused(source)):
                 self._on_fact(PartitionRecovered(source=source, failures=failures))
+
+    def _awaits_refused(self, source: TopicPartition) -> bool:
+        return self._passing is not None and self._passing.awaits_refused(source)
 
     def _lost(
         self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False

@@ -11,9 +11,17 @@ Owned by the copier's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection
 
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, CorruptRecordsError
+from broker.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigurationError,
+    CorruptRecordsError,
+    ErrorCode,
+    ProtocolError,
+)
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.books import Books
@@ -42,18 +50,27 @@ class PassingOrigins:
         books: Books | None,
         *,
         bucket_of: Callable[[Partition], OwnedBucket | None],
+        is_held: Callable[[OwnedBucket], bool],
         id_of: Callable[[TopicPartition], SourceId],
-        on_taken: Callable[[], None],
+        on_refused: Callable[[Collection[TopicPartition], ErrorCode, str], None],
+        on_taken: Callable[[Collection[TopicPartition]], None],
     ) -> None:
-        """`kept`: the topic of positions. `on_taken`: one that was waited for has been taken over."""
+        """`kept`: the topic of positions. `is_held`: whether the bucket is this process's as it was.
+        `on_refused`: the destination refuses what these partitions wait for, and says why. `on_taken`: these
+        wait no more; none where the bucket is not held.
+        """
         self.provenance = provenance
         self._kept = kept
         self._books = books
         self._bucket_of = bucket_of
+        self._is_held = is_held
         self._id_of = id_of
+        self._on_refused = on_refused
         self._on_taken = on_taken
-        self._wanted: set[ProducerKey] = set()
-        """Being taken over."""
+        self._wanted: dict[ProducerKey, set[TopicPartition]] = defaultdict(set)
+        """Being taken over, and the partitions that wait for it."""
+        self._not_taken: dict[ProducerKey, str] = {}
+        """Why these could not be taken over, as the log says it already."""
         self._machine: FlowMachine
         self._tasks: asyncio.TaskGroup
 
@@ -69,35 +86,52 @@ class PassingOrigins:
         if bucket is None or bucket.transaction.is_lost:
             return False
         if bucket.transaction.identity(origin) is None:
-            self._want(bucket, origin)
+            self._want(bucket, origin, partition.source)
             return False
         self._find_floors(partition, origin)
         return True
 
-    def _want(self, bucket: OwnedBucket, origin: int) -> None:
+    def awaits_refused(self, source: TopicPartition) -> bool:
+        """Whether it waits for what could not be taken over."""
+        return any(source in self._wanted.get(key, ()) for key in self._not_taken)
+
+    def _want(self, bucket: OwnedBucket, origin: int, source: TopicPartition) -> None:
         wanted = bucket.key._replace(origin=origin)
         if wanted not in self._wanted:
-            self._wanted.add(wanted)
             self._tasks.create_task(self._take_over(bucket, wanted), name=f"take {wanted} over")
+        self._wanted[wanted].add(source)
 
     async def _take_over(self, bucket: OwnedBucket, wanted: ProducerKey) -> None:
-        """Until that is done, or the bucket is lost."""
+        """Until that is done, or the bucket is not held: it may be another process's."""
+        taken: Collection[TopicPartition] = ()
         try:
-            while not bucket.transaction.is_lost:
+            while self._is_held(bucket):
                 try:
                     identity = await bucket.fence(wanted.origin)
                     await self._kept.read_to_end()
                 except (AuthenticationError, ConfigurationError):
                     raise
                 except BrokerError as error:
-                    _log.warning("origin_not_taken_over", bucket=str(wanted), error=str(error))
+                    self._tell_refused(bucket, wanted, error)
                     await asyncio.sleep(RETRY_MS / 1000)
                 else:
                     bucket.transaction.take_origin(wanted.origin, identity)
+                    self._not_taken.pop(wanted, None)
+                    taken = self._wanted[wanted]
                     break
         finally:
-            self._wanted.discard(wanted)
-        self._on_taken()
+            del self._wanted[wanted]
+        self._on_taken(taken)
+
+    def _tell_refused(self, bucket: OwnedBucket, wanted: ProducerKey, error: BrokerError) -> None:
+        """Log it when it is another reason than before."""
+        if not self._is_held(bucket):
+            return
+        if self._not_taken.get(wanted) != str(error):
+            self._not_taken[wanted] = str(error)
+            _log.warning("origin_not_taken_over", bucket=str(wanted), error=str(error))
+        if isinstance(error, ProtocolError):
+            self._on_refused(self._wanted[wanted] & bucket.transaction.sources, error.code, str(error))
 
     def _find_floors(self, partition: Partition, origin: int) -> None:
         """Before which offsets the destination has what comes from there; the books are told where."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,12 +12,12 @@ from structlog.testing import capture_logs
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
-from mirrormaker.flow import exactly_once
+from mirrormaker.flow import exactly_once, passing_origins
 from mirrormaker.flow.exactly_once import ExactlyOnce
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.positions import Place, SourceId, value_of
-from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.shared_positions import PositionOwners
@@ -24,6 +25,8 @@ from tests.client.running import run
 from tests.plan.worlds import route as a_route
 
 SOURCE, COPY = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
+ELSEWHERE = 1
+"""An origin."""
 
 
 class Kept:
@@ -130,21 +133,25 @@ class Refusing:
                 self._know(source, error)
         self._key = ProducerKey(0, 0, None)
         self.lanes: dict[TopicPartition, Any] = {
-            source: SimpleNamespace(destination=COPY, error=error) for source, error in errors.items()
+            source: SimpleNamespace(destination=COPY, error=error, key_of=lambda _: self._key)
+            for source, error in errors.items()
         }
-        partitions = {
-            source: SimpleNamespace(lanes=(lane,), committed=0, trouble=None)
+        self.partitions: dict[TopicPartition, Any] = {
+            source: SimpleNamespace(source=source, lanes=(lane,), committed=0, trouble=None, origin_floors={})
             for source, lane in self.lanes.items()
         }
-        work, machine, ignored = (
-            work_of({}),
-            cast(Any, SimpleNamespace(partitions=partitions)),
-            cast(Any, None),
+        self.work = work_of({})
+        self.work.on_lost, self.work.on_fact = lambda lost: self.mode.leaving(lost.sources), self._take
+        self.work.find_refusal, self.work.provenance = (
+            self.known.get,
+            SimpleNamespace(been=lambda _: ("lhr",)),
         )
-        work.on_lost, work.on_fact = lambda lost: self.mode.leaving(lost.sources), self._take
-        work.find_refusal = self.known.get
-        self.mode = ExactlyOnce(work)
-        self.mode.begin(machine, ignored, ignored)
+        self.mode = ExactlyOnce(self.work)
+        self.begin(cast(Any, None))
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        machine = cast(Any, SimpleNamespace(partitions=self.partitions, take_origins=lambda: None))
+        self.mode.begin(machine, tasks, lambda _: NO_TOPIC_ID)
 
     def _take(self, fact: Fact) -> None:
         self.facts.append(fact)
@@ -165,8 +172,24 @@ class Refusing:
             lost_with=lost_with,
             lost_because="so it is",
             is_fenced=False,
+            is_lost=lost_with is not None,
+            identity=lambda _: None,
+            leave=lambda _: None,
         )
-        return SimpleNamespace(transaction=transaction)
+        work: Any = SimpleNamespace(set=lambda: None)
+        return SimpleNamespace(transaction=transaction, key=self._key, work=work, task=None)
+
+    def take(self, fence: Callable[[int], Awaitable[ProducerIdentity]]) -> Any:
+        """A bucket; `fence` is asked for what comes from elsewhere."""
+        bucket = self.mode._buckets[self._key] = self._bucket(None)
+        bucket.fence, identities = fence, dict[int, ProducerIdentity]()
+        bucket.transaction.identity, bucket.transaction.take_origin = identities.get, identities.__setitem__
+        return bucket
+
+    def meet(self, source: TopicPartition) -> bool:
+        """Something of it that comes from elsewhere is next; whether that may be taken in."""
+        assert self.mode._passing is not None
+        return self.mode._passing.is_ready(self.partitions[source], ELSEWHERE)
 
     def lose(self, code: ErrorCode) -> None:
         bucket = self.mode._buckets[self._key] = self._bucket(code)
@@ -205,3 +228,63 @@ def test_a_refusal_is_told_again_once_nobody_knows_of_it_or_it_is_another() -> N
     scene.lose(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     told = [fact.error for fact in scene.facts if isinstance(fact, PartitionPaused)]
     assert told == [full, full, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+
+
+def test_a_right_that_is_missing_for_records_from_elsewhere_is_told_of_what_waits_for_them_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each reason is logged once. What has nothing to do with it commits meanwhile."""
+    monkeypatch.setattr(passing_origins, "RETRY_MS", 0)
+    other = TopicPartition("flights", 1)
+    lacking, passing = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    codes = [lacking, lacking, passing, lacking, None]
+    scene = Refusing({SOURCE: None, other: None})
+
+    async def fence(origin: int) -> ProducerIdentity:
+        assert origin == ELSEWHERE
+        assert list(scene.known) == ([] if len(codes) == 5 else [SOURCE])
+        scene.commit()
+        if (code := codes.pop(0)) is not None:
+            raise ProtocolError(code, "mirror/mine/0/lhr")
+        return ProducerIdentity(1, 0)
+
+    async def main() -> None:
+        scene.take(fence)
+        async with asyncio.TaskGroup() as tasks:
+            scene.begin(tasks)
+            assert not scene.meet(SOURCE)
+        assert scene.meet(SOURCE)
+        assert scene.meet(other)
+
+    with capture_logs() as logs:
+        run(main)
+    told = [each["error"].split(":")[0] for each in logs if each["event"] == "origin_not_taken_over"]
+    assert told == [lacking.name, passing.name, lacking.name]
+    paused, recovered = scene.facts
+    assert isinstance(paused, PartitionPaused)
+    assert (paused.source, paused.error) == (SOURCE, lacking)
+    assert "mirror/mine/0/lhr" in (paused.said or "")
+    assert recovered == PartitionRecovered(source=SOURCE, failures=0)
+
+
+def test_what_comes_from_elsewhere_is_not_taken_over_from_whoever_has_the_bucket_by_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passing_origins, "RETRY_MS", 0)
+    scene, asked = Refusing({SOURCE: None}), list[int]()
+
+    async def fence(origin: int) -> ProducerIdentity:
+        asked.append(origin)
+        assert len(asked) == 1, "its owner would be fenced"
+        bucket.transaction.sources = frozenset()
+        scene.mode.leaving([SOURCE])
+        raise ProtocolError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "mirror/mine/0/lhr")
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            scene.begin(tasks)
+            scene.meet(SOURCE)
+
+    bucket = scene.take(fence)
+    run(main)
+    assert scene.facts == []
