@@ -4,10 +4,19 @@ them by itself. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mirrormaker.plan.settings import CLEANUP, ORDERED, is_same, shrinks
-from mirrormaker.plan.steps import AddPartitions, AdoptTopic, ChangeSettings, CreateTopic, SettingChange, Step
+from mirrormaker.plan.steps import (
+    AddPartitions,
+    AdoptTopic,
+    ChangeSettings,
+    CreateTopic,
+    SettingChange,
+    Step,
+    TopicStep,
+)
 
 TOPICS_MAX = 100
 PARTITIONS_MAX = 1000
@@ -19,15 +28,24 @@ def dangers_of(step: Step) -> tuple[str, ...]:
     """What the step may take away, each in a line; nothing for most."""
     match step:
         case ChangeSettings():
-            return tuple(_dangers_of_changes(step.changes))
+            return tuple(
+                danger for name, change in step.changes.items() for danger in _dangers_of_change(name, change)
+            )
         case AdoptTopic():
             return ("it holds records already, and the route has no position: copies are appended to them",)
     return ()
 
 
-def is_harmless(step: Step) -> bool:
-    """Whether it may be taken without asking anybody."""
-    return not dangers_of(step)
+def parted(step: TopicStep) -> tuple[TopicStep | None, TopicStep | None]:
+    """What of the step takes nothing away, and what may. Only settings part."""
+    if not isinstance(step, ChangeSettings):
+        return (None, step) if dangers_of(step) else (step, None)
+    risky = {name: change for name, change in step.changes.items() if any(_dangers_of_change(name, change))}
+    harmless = {name: change for name, change in step.changes.items() if name not in risky}
+    return (
+        replace(step, changes=harmless) if harmless else None,
+        replace(step, changes=risky) if risky else None,
+    )
 
 
 def large_parts(steps: Sequence[Step]) -> tuple[str, ...]:
@@ -49,13 +67,12 @@ def _new_partitions(step: Step) -> int:
     return 0
 
 
-def _dangers_of_changes(changes: Mapping[str, SettingChange]) -> Iterator[str]:
-    for name, change in changes.items():
-        if name == CLEANUP:
-            if change.old is None or not is_same(name, change.new, change.old):
-                yield f"{CLEANUP} {change.new} deletes what {change.old} keeps"
-        elif name == UNCLEAN:
-            if change.new == "true":
-                yield f"{name} {change.old} -> true: records that are acknowledged may be lost"
-        elif name in ORDERED and shrinks(change.new, change.old):
-            yield f"{name} {change.old} -> {change.new}: {ORDERED[name]}"
+def _dangers_of_change(name: str, change: SettingChange) -> Iterator[str]:
+    if name == CLEANUP:
+        if change.old is None or not is_same(name, change.new, change.old):
+            yield f"{CLEANUP} {change.new} deletes what {change.old} keeps"
+    elif name == UNCLEAN:
+        if change.new == "true":
+            yield f"{name} {change.old} -> true: records that are acknowledged may be lost"
+    elif name in ORDERED and shrinks(change.new, change.old):
+        yield f"{name} {change.old} -> {change.new}: {ORDERED[name]}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mirrormaker.plan.render import describe_rule, describe_step
-from mirrormaker.plan.safety import dangers_of
+from mirrormaker.plan.safety import dangers_of, parted
 from mirrormaker.plan.steps import AddRules, ClusterStep, TopicStep, repair_kind
 from mirrormaker.topology.model import RepairKind, SyncSpec
 
@@ -66,23 +66,20 @@ def tell_news(news: News, before: Sequence[Drift], now: Sequence[Drift]) -> None
 
 
 def split_steps(steps: Iterable[TopicStep], sync: SyncSpec) -> tuple[list[TopicStep], list[Drift]]:
-    """The steps that a daemon takes by itself, and the others."""
+    """The steps that a daemon takes by itself, and the others. Of a topic's settings each is for itself."""
     taken: list[TopicStep] = []
     left: list[Drift] = []
     for step in steps:
-        reason = _reason_against(step, sync)
-        if reason is None:
-            taken.append(step)
-        else:
-            left.append(Drift(step=step, reason=reason))
+        if repair_kind(step) not in sync.repair:
+            left.append(Drift(step=step, reason=LEFT_TO_APPLY))
+            continue
+        harmless, risky = parted(step)
+        if harmless is not None:
+            taken.append(harmless)
+        if risky is not None:
+            dangers = "; ".join(dangers_of(risky))
+            left.append(Drift(step=risky, reason=f"{dangers}: `mirrormaker apply --force` does it"))
     return taken, left
-
-
-def _reason_against(step: TopicStep, sync: SyncSpec) -> str | None:
-    if repair_kind(step) not in sync.repair:
-        return LEFT_TO_APPLY
-    dangers = dangers_of(step)
-    return f"{'; '.join(dangers)}: `mirrormaker apply --force` does it" if dangers else None
 
 
 def _news(before: Sequence[Drift], now: Sequence[Drift]) -> tuple[list[Drift], list[Drift]]:

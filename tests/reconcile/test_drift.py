@@ -28,6 +28,20 @@ def test_all_is_repaired_but_what_would_lose_data() -> None:
     assert left[0].describe() == {"kind": "config", "topic": "c", "line": left[0].line}
 
 
+def test_a_setting_that_loses_nothing_waits_for_none_that_might() -> None:
+    changes = {
+        "retention.ms": SettingChange(old="2", new="1"),
+        "max.message.bytes": SettingChange(old="1", new="2"),
+    }
+    both = ChangeSettings(cluster=AT, name="c", changes=changes)
+    taken, left = split_steps([both], SyncSpec())
+    larger = {"max.message.bytes": SettingChange(old="1", new="2")}
+    assert taken == [ChangeSettings(cluster=AT, name="c", changes=larger)]
+    assert [one.step for one in left] == [changed("2", "1")]
+    _, left = split_steps([both], SyncSpec(repair=()))
+    assert [one.step for one in left] == [both]
+
+
 def test_only_what_is_named_is_repaired() -> None:
     steps: list[TopicStep] = [NEW, GROWN, changed("1", "2")]
     taken, left = split_steps(steps, SyncSpec(repair=(RepairKind.PARTITIONS,)))
