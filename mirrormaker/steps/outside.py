@@ -18,6 +18,8 @@ from mirrormaker.topology.model import CallFunction
 
 _TIMESTAMP_LIMIT = 1 << 62
 """Differences of times within these fit into a batch."""
+_WORDS_MAX = 1_000
+"""Characters that are told of what somebody's code raised: notes of records have it."""
 
 
 class CallWatch:
@@ -104,12 +106,13 @@ def read_secret(reference: str) -> bytes:
 
 
 def _told(error: BaseException) -> str:
-    """What somebody's code raised, in words; saying what it is may fail, too."""
+    """What somebody's code raised, in a line; saying what it is may fail, too."""
     name = type(error).__name__
     try:
-        return f"{name}: {error}"
+        words = " ".join(str(error).split())
     except BaseException:  # noqa: BLE001 - of somebody's code, as above
         return name
+    return f"{name}: {words[:_WORDS_MAX]}"
 
 
 def _several(outcome: object, path: str) -> Iterable[Any]:

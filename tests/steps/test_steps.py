@@ -418,6 +418,8 @@ class OwnEnd(BaseException):
         (raising(KeyboardInterrupt("no")), "KeyboardInterrupt: no"),
         (raising(GeneratorExit()), "GeneratorExit"),
         (raising(OwnEnd("over")), "OwnEnd: over"),
+        (raising(OwnEnd("in\n  lines")), "OwnEnd: in lines$"),
+        (raising(OwnEnd("x" * 100_000)), "OwnEnd: x{1000}$"),
         (raising(UnspeakableError()), "functions_of_a_route:change: UnspeakableError$"),
         (lambda made: made._replace(headers=({}[name] for name in "a")), "KeyError: 'a'"),
     ],
