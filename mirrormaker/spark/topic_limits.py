@@ -22,7 +22,7 @@ REFUSALS = frozenset(
     }
 )
 """Of rows, which would be refused whenever they came again."""
-_BYTES, _POLICY = "max.message.bytes", "cleanup.policy"
+_BYTES, _SEGMENT, _POLICY = "max.message.bytes", "segment.bytes", "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ async def find_limits(
 ) -> dict[str, TopicLimits]:
     """Those of topics; where the cluster does not tell them, what a producer sends at all."""
     try:
-        told = await Admin(cluster).describe_topics_configs(topics, [_BYTES, _POLICY])
+        told = await Admin(cluster).describe_topics_configs(topics, [_BYTES, _SEGMENT, _POLICY])
     except BrokerError:
         told = {}
     return {topic: _limits(topic, told.get(topic), max_request_bytes) for topic in topics}
@@ -67,13 +67,12 @@ def _limits(
     topic: str, told: dict[str, ConfigEntry] | ProtocolError | None, max_request_bytes: int
 ) -> TopicLimits:
     entries = told if isinstance(told, dict) else {}
-    bytes_max, policy = (_value(entries, name) for name in (_BYTES, _POLICY))
-    needs_keys = "compact" in policy.split(",")
-    if bytes_max.isdecimal() and int(bytes_max) <= max_request_bytes:
-        setting = f"its {_BYTES}"
-        return TopicLimits(topic=topic, bytes_max=int(bytes_max), setting=setting, needs_keys=needs_keys)
-    setting = "the option kafka.max.request.size"
-    return TopicLimits(topic=topic, bytes_max=max_request_bytes, setting=setting, needs_keys=needs_keys)
+    told_bytes = {name: _value(entries, name) for name in (_BYTES, _SEGMENT)}
+    bounds = [(int(value), f"its {name}") for name, value in told_bytes.items() if value.isdecimal()]
+    bounds.append((max_request_bytes, "the option kafka.max.request.size"))
+    bytes_max, setting = min(bounds, key=lambda bound: bound[0])
+    needs_keys = "compact" in _value(entries, _POLICY).split(",")
+    return TopicLimits(topic=topic, bytes_max=bytes_max, setting=setting, needs_keys=needs_keys)
 
 
 def _value(entries: dict[str, ConfigEntry], name: str) -> str:

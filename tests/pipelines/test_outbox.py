@@ -119,10 +119,11 @@ def values_in(spark: SparkSession, bootstrap: str, topic: str) -> list[str]:
     return sorted(row.value for row in records.selectExpr("left(string(value), 5) as value").collect())
 
 
+@pytest.mark.parametrize("setting", ["max.message.bytes", "segment.bytes"])
 def test_rows_that_are_larger_than_the_topic_takes_are_told_before_they_are_the_batch(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    topic = sized_topic(bootstrap, **{"max.message.bytes": "2000"})
+    topic = sized_topic(bootstrap, **{setting: "2000"})
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
     outbox = Outbox(spark, TableFiles(spark, str(tmp_path)), "outbox", "job")
     monkeypatch.setattr(Outbox, "_send", lambda *what: None)
@@ -130,7 +131,7 @@ def test_rows_that_are_larger_than_the_topic_takes_are_told_before_they_are_the_
     def rows(size: int) -> DataFrame:
         return spark.range(3).selectExpr(f"repeat('x', int(if(id = 1, {size}, 1))) as value")
 
-    told = rf"a row takes 20\d\d bytes, and {topic} takes no more than 2000, by its max.message.bytes"
+    told = rf"a row takes 20\d\d bytes, and {topic} takes no more than 2000, by its {setting}"
     with pytest.raises(RowError, match=told):
         outbox.send(0, lambda: rows(1950), options)
     assert not outbox.holds(0)

@@ -60,6 +60,23 @@ def test_what_is_read_can_be_written_as_it_is(spark: SparkSession, bootstrap: st
     assert rows_of(spark, bootstrap, sink) == rows_of(spark, bootstrap, source)
 
 
+@pytest.mark.parametrize("setting", ["max.message.bytes", "segment.bytes"])
+def test_batches_are_no_larger_than_the_topic_takes(
+    spark: SparkSession, bootstrap: str, setting: str
+) -> None:
+    topic = new_topic(bootstrap, partitions=1)
+
+    async def lower() -> None:
+        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            await Admin(cluster).alter_topic_configs(topic, {setting: "20000"})
+
+    asyncio.run(lower())
+    rows = spark.range(0, 100, 1, 1).selectExpr("repeat('x', 1000) as value")
+    writer = rows.write.format("mirror").option("kafka.bootstrap.servers", bootstrap).mode("append")
+    writer.option("topic", topic).save()
+    assert len(rows_of(spark, bootstrap, topic)) == 100
+
+
 def test_text_is_written_and_errors_say_what_is_wrong(spark: SparkSession, bootstrap: str) -> None:
     topic = new_topic(bootstrap, partitions=1)
     frame = spark.createDataFrame([("a", "1"), ("b", None)], "key string, value string")
