@@ -37,7 +37,7 @@ from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_
 from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunKind, RunRecord, RunState, kept_figures
-from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session, why_spark_is_gone
+from mirrormaker.pipelines.session import OWN_SETTINGS, cancel_jobs, opened_session, why_spark_is_gone
 from mirrormaker.pipelines.source import find_topics, topic_naming
 from mirrormaker.pipelines.transforming import called, find_function
 from mirrormaker.pipelines.windows import Span
@@ -52,6 +52,7 @@ TURN_SECONDS = 3600.0
 """How long a run of the daemon's waits for what somebody else does to the pipeline, such as a compaction."""
 ROOM_SECONDS = 60.0
 """How long one by hand waits for one that has no end, which makes room for it."""
+CANCEL_SECONDS = 0.5
 BATCH_SECONDS = 20.0
 """How long the batch may take after which one makes room; else it is cut off, and comes again."""
 
@@ -111,6 +112,8 @@ class Runner:
         self._stopping = threading.Event()
         self._may_break_off = False
         """What is under way does not look whether it is to end, and may be cut off anywhere."""
+        self._is_broken_off = False
+        self._is_over = threading.Event()
         self._noting = threading.Lock()
         self._last_said: RunRecord | None = None
 
@@ -129,16 +132,30 @@ class Runner:
         self.stop()
         if self._may_break_off:
             self._may_break_off = False
+            self._is_broken_off = True
+            threading.Thread(target=self._cancel_jobs, daemon=True).start()
             raise _BrokenOff
+
+    def _cancel_jobs(self) -> None:
+        """Those of Spark, for which what tidies up waits, also one that was only about to begin."""
+        while not self._is_over.is_set():
+            cancel_jobs()
+            self._is_over.wait(CANCEL_SECONDS)
 
     @contextmanager
     def _breaking_off(self) -> Iterator[None]:
-        """Signals end what is done in the block at once. Raises _BrokenOff."""
+        """Signals end what is done in the block at once. Raises _BrokenOff, also for what it fails on as it
+        tidies up: answers of the JVM are mistaken for others once a question to it was cut off.
+        """
         self._may_break_off = True
         try:
             if self._stopping.is_set():
                 raise _BrokenOff
             yield
+        except Exception as error:
+            if self._is_broken_off:
+                raise _BrokenOff from error
+            raise
         finally:
             self._may_break_off = False
 
@@ -169,6 +186,8 @@ class Runner:
                 if not (self._stopping.is_set() and _is_of_spark(error)):
                     raise RunFailedError(self._failed(record, error)) from error
                 record = self._end(self._last_said or record, RunState.STOPPED)  # Spark was told so, too
+            finally:
+                self._is_over.set()
             _log.info(
                 "pipeline_run_ended",
                 pipeline=record.pipeline,

@@ -95,10 +95,28 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
     try:
         if problems := list(_missing_lakes(session, pipeline, path)):
             raise ConfigurationError(problems)
-        yield session
+        with _hanging_up():
+            yield session
     finally:
         with contextlib.suppress(Py4JError, OSError):  # it may be gone
             session.stop()
+
+
+@contextmanager
+def _hanging_up() -> Iterator[None]:
+    """What ends the block by a signal may have cut off a question to the JVM: its answer would pass for that
+    of the next one, which waits until what was asked is done. So the next, by this thread, has a connection
+    of its own.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        client = getattr(SparkContext._gateway, "_gateway_client", None)
+        if client is not None and (connection := client.get_thread_connection()) is not None:
+            connection.close()
+        raise
 
 
 @contextmanager
@@ -147,6 +165,14 @@ def _reason(error: Exception) -> str:
     told, *frames = str(error).strip().split("\n")
     causes = [line.partition(": ")[2] for line in frames if line.startswith("Caused by: ")]
     return causes[-1] if causes and told.endswith(":") else told
+
+
+def cancel_jobs() -> None:
+    """End what Spark computes; by another thread than the one that waits for it."""
+    context = SparkContext._active_spark_context
+    if context is not None:
+        with contextlib.suppress(Py4JError, OSError, AttributeError):  # it may be stopping
+            context.cancelAllJobs()
 
 
 def why_spark_is_gone() -> str | None:

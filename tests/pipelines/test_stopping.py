@@ -29,6 +29,7 @@ from tests.conftest import until
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 WAITING = "tests.pipelines.waiting_job:run"
+SLEEPING = "tests.pipelines.sleeping_job:run"
 
 
 def topology_file(folder: Path, job: str) -> Path:
@@ -167,11 +168,12 @@ def test_a_batch_that_is_ended_leaves_no_traceback(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("job", [WAITING, SLEEPING])
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_command_that_a_signal_ends_says_that_it_was_stopped(
-    number: signal.Signals, tmp_path: Path
+    number: signal.Signals, job: str, tmp_path: Path
 ) -> None:
-    file = topology_file(tmp_path, WAITING)
+    file = topology_file(tmp_path, job)
     command = [sys.executable, "-m", "mirrormaker.cli", "pipeline", "run", str(file), "p"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         until(lambda: any(tmp_path.glob(f"*.{running.pid}")), seconds=240)
