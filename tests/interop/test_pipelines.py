@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 import yaml
 
@@ -231,6 +232,29 @@ def test_a_pipeline_loads_delta(bootstrap: str, tmp_path: Path, topic: str) -> N
     rows = [json.loads(each["add"]["stats"])["numRecords"] for each in noted if "add" in each]
     assert sum(rows) == 60
     assert sorted(each["txn"]["version"] for each in noted if "txn" in each) == [0, 1]
+
+
+def test_jars_of_a_lake_for_another_spark_are_told(bootstrap: str, tmp_path: Path, topic: str) -> None:
+    write([HostPort.parse(bootstrap)], ConnectionSettings(), topic, range(1))
+    file = topology(
+        tmp_path,
+        {"bootstrap": [bootstrap]},
+        {
+            "topics": {"include": [topic]},
+            "sinks": [{"iceberg": "lake.flights.late"}],
+            "spark": {
+                "spark.jars": ",".join(jars(tmp_path / "jars", *ICEBERG)),
+                "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+                "spark.sql.catalog.lake.type": "hadoop",
+                "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
+            },
+        },
+    )
+    command = [sys.executable, "-m", "mirrormaker.cli", "pipeline", "check", str(file), "p"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    assert done.returncode == 1
+    assert f"the jars of iceberg are for another Spark than {pyspark.__version__}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

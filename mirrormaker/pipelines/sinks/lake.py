@@ -25,6 +25,14 @@ from mirrormaker.pipelines.windows import DATE, HOUR, Span
 from mirrormaker.topology.model import LakeFormat, LakeSink, SinkSpec
 
 _NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source")
+_OF_ANOTHER_SPARK = (
+    "AbstractMethodError",
+    "IncompatibleClassChangeError",
+    "NoClassDefFoundError",
+    "NoSuchFieldError",
+    "NoSuchMethodError",
+)
+"""Of Java: classes that do not fit each other."""
 
 
 class LakeError(BrokerError):
@@ -216,6 +224,8 @@ def reach_problem(spark: SparkSession, sink: LakeSink, frame: DataFrame) -> str 
         text = message_of(error) if isinstance(error, Py4JError) else str(error).split("\n")[0]
         if any(word in text for word in _NO_SOURCE):
             return missing
+        if any(word in text for word in _OF_ANOTHER_SPARK):
+            return f"the jars of {sink.format.value} are for another Spark than {spark.version}: {text}"
         return None if "DELTA_TABLE_NOT_FOUND" in text or "PATH_NOT_FOUND" in text else text
     if strange := [name for name in frame.columns if name.lower() not in map(str.lower, columns)]:
         return f"{sink.table}: has no column {', '.join(strange)}: there are {', '.join(columns)}"
