@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
+from tests.conftest import ClusterFactory
 from tests.daemon.conftest import (
     PATIENCE_SECONDS,
     MirrorFactory,
@@ -34,6 +36,17 @@ from tests.daemon.conftest import (
 from tests.daemon.killed_mirrors import PARTITIONS, places_at
 from tests.daemon.test_mirror import address, create, produce
 from tests.daemon.test_planning import plan
+from tests.daemon.test_provenance import (
+    RECORDS,
+    RING,
+    assert_everything_once_everywhere,
+    is_copied,
+    mesh,
+    routes_of,
+    total,
+    write,
+)
+from tests.daemon.test_provenance import start as start_topic
 from tests.interop.apache import ApacheKafka
 from tests.interop.kraft import KraftKafka
 
@@ -149,16 +162,16 @@ def test_a_right_that_is_withdrawn_and_given_back_is_told_and_costs_nothing(
     assert running.stop() == 0
 
 
-def transactional_ids(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+def transactional_ids(names: str, permission: AclPermissionType) -> AclBinding:
     kind, prefix = ResourceType.TRANSACTIONAL_ID, ResourcePatternType.PREFIXED
-    return AclBinding(kind, "mirror", prefix, "User:ANONYMOUS", "*", operation, permission)
+    return AclBinding(kind, names, prefix, "User:ANONYMOUS", "*", AclOperation.ALL, permission)
 
 
-def deny_transactions(cluster: Brokers) -> None:
-    """Nobody may do anything with transactional ids of routes."""
+def deny_transactions(cluster: Brokers, names: str = "mirror") -> None:
+    """Nobody may do anything with transactional ids of routes that begin so."""
     rules = [
-        transactional_ids(AclOperation.ALL, AclPermissionType.ALLOW),
-        transactional_ids(AclOperation.ALL, AclPermissionType.DENY),
+        transactional_ids("mirror", AclPermissionType.ALLOW),
+        transactional_ids(names, AclPermissionType.DENY),
     ]
     admin = AdminClient({"bootstrap.servers": address(cluster)})
     for added in admin.create_acls(rules).values():
@@ -221,6 +234,38 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(300))
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_an_exactly_once_route_that_may_not_go_on_with_records_from_elsewhere_says_so_until_it_may(
+    cluster: ClusterFactory,
+    source: ApacheKafka,
+    destination: KraftKafka,
+    mirror: MirrorFactory,
+    tmp_path: Path,
+) -> None:
+    clusters: dict[str, Brokers] = {"a": cluster("ours"), "b": source, "c": destination}
+    start_topic(clusters)
+    deny_transactions(destination, "mirror/b-to-c/0/")
+    running = mirror.of_file(mesh(tmp_path / "mesh", clusters, RING, delivery="exactly_once", buckets=1))
+    running.start()
+    write(clusters, "a")
+
+    def stands() -> set[tuple[str, str | None]]:
+        return {(each["state"], each["reason"]) for each in routes_of(running)[1]["partitions"]}
+
+    wait_until(lambda: stands() == {("halted", "unauthorized")}, "what was not born there waits for a right")
+    told = routes_of(running)[1]
+    assert told["counts"]["troubles"] == {"unauthorized": len(told["partitions"])}
+    assert all("mirror/b-to-c/0/from:" in each["problem"] for each in told["partitions"])
+    for name in ("b", "c"):
+        write(clusters, name)
+    allow_transactions(destination)
+    wait_until(lambda: all(total(each) >= 3 * RECORDS for each in clusters.values()), "all everywhere")
+    wait_until(lambda: is_copied(running), "nothing is left to copy")
+    assert_everything_once_everywhere(clusters)
+    wait_until(lambda: stands() == {("copying", None)}, "at work")
     assert running.stop() == 0
 
 
