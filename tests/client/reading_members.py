@@ -28,10 +28,14 @@ PARTITIONS = 4
 QUICK_CONSUMER_GROUPS = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 200,
+}
+"""Members are heard often. Settings of nodes, ours or Apache Kafka's."""
+SHORT_SESSIONS = {
+    **QUICK_CONSUMER_GROUPS,
     "group.consumer.min.session.timeout.ms": 1_000,
     "group.consumer.session.timeout.ms": 3_000,
 }
-"""Settings of nodes, ours or Apache Kafka's."""
+"""And given up soon, also where they are only late: all members of a test share one loop."""
 READ_ALL = ConsumerSettings(
     offset_reset=OffsetReset.EARLIEST, auto_commit_interval_ms=200, fetch_max_wait_ms=50
 )

@@ -406,7 +406,7 @@ def test_a_listener_is_told_before_partitions_go_and_when_they_have_come(
             async with await scene.connector(kind, by_hand, rebalance_listener=others) as other:
                 await other.create_message_streams({"t": 1})
                 await until(lambda: len(connector.assignment) == PARTITIONS // 2)
-                assert others.events[-1] == ("starting", PARTITIONS // 2)
+                await until(lambda: others.events[-1] == ("starting", PARTITIONS // 2))
                 place = GroupKind.COORDINATOR if kind is GroupKind.COORDINATOR else GroupKind.ZOOKEEPER
                 assert await scene.committed(place) == 2, "what was committed while partitions were released"
             assert others.events[-1] == ("releasing", PARTITIONS // 2)

@@ -24,6 +24,7 @@ from tests.client.reading_members import (
     PARTITIONS,
     QUICK_CONSUMER_GROUPS,
     READ_ALL,
+    SHORT_SESSIONS,
     Brokers,
     ReadingProcess,
     scene,
@@ -33,7 +34,7 @@ from tests.conftest import ClusterFactory
 
 _Result = TypeVar("_Result")
 NEW = ConsumerGroupSettings(group_id="g")
-OLD = GroupSettings(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=100)
+OLD = GroupSettings(group_id="g", session_timeout_ms=45_000, heartbeat_interval_ms=100)
 STATIC = ConsumerGroupSettings(group_id="g", instance_id="desk-1")
 
 
@@ -49,8 +50,14 @@ def run(main: Callable[[], Awaitable[_Result]]) -> _Result:
 
 @pytest.fixture
 def quick(cluster: ClusterFactory) -> Brokers:
-    """A cluster whose members are heard often and given up soon."""
+    """A cluster whose members are heard often, and not given up where they are late for once."""
     return cluster(settings=QUICK_CONSUMER_GROUPS)
+
+
+@pytest.fixture
+def hasty(cluster: ClusterFactory) -> Brokers:
+    """A cluster whose members are given up soon."""
+    return cluster(settings=SHORT_SESSIONS)
 
 
 def test_members_share_the_partitions_as_they_come_and_go_and_read_each_record_once(quick: Brokers) -> None:
@@ -112,13 +119,13 @@ def test_partitions_pass_on_when_the_listener_has_run_and_positions_are_stored(q
     run(main)
 
 
-def test_a_member_that_is_killed_is_replaced_when_its_session_ends(quick: Brokers, tmp_path: Path) -> None:
+def test_a_member_that_is_killed_is_replaced_when_its_session_ends(hasty: Brokers, tmp_path: Path) -> None:
     async def main() -> None:
-        async with scene(quick) as group:
+        async with scene(hasty) as group:
             await group.send()
             first = await group.join(NEW)
             await until(lambda: group.is_shared_out([first]) and group.is_read())
-            killed = ReadingProcess(quick, tmp_path, "g", group.topic)
+            killed = ReadingProcess(hasty, tmp_path, "g", group.topic)
             try:
                 await until(lambda: len(first.has) == PARTITIONS // 2)
                 await group.send()
@@ -258,7 +265,7 @@ def test_a_group_outlives_its_coordinator(cluster: ClusterFactory) -> None:
     nodes = cluster(
         brokers=3,
         settings={
-            **QUICK_CONSUMER_GROUPS,
+            **SHORT_SESSIONS,
             "group.consumer.session.timeout.ms": 20_000,
             "offsets.topic.replication.factor": 3,
             "zookeeper.session.timeout.ms": 2_000,

@@ -381,7 +381,7 @@ def test_java_and_our_consumer_share_a_group(
     theirs: str,
 ) -> None:
     java_tool(TOPICS, *server, "--create", "--topic", topic, "--partitions", "4")
-    group = GroupSettings(group_id=f"group-{topic}", session_timeout_ms=6_000, heartbeat_interval_ms=100)
+    group = GroupSettings(group_id=f"group-{topic}", session_timeout_ms=30_000, heartbeat_interval_ms=100)
 
     async def share() -> None:
         async with (

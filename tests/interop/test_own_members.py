@@ -17,7 +17,7 @@ from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
 from broker.errors import ProtocolError
 from broker.types import TopicPartition
-from tests.client.reading_members import PARTITIONS, QUICK_CONSUMER_GROUPS, Brokers, scene
+from tests.client.reading_members import PARTITIONS, QUICK_CONSUMER_GROUPS, SHORT_SESSIONS, Brokers, scene
 from tests.client.running import until
 from tests.client.test_epoch_members_on_nodes import (  # noqa: F401 collected here too
     NEW,
@@ -41,6 +41,14 @@ def quick(newest_classpath: str, tmp_path: Path) -> Iterator[KraftKafka]:
     """Apache Kafka in the place of our nodes."""
     (directory := tmp_path / "kafka").mkdir()
     with KraftKafka(newest_classpath, directory, settings=QUICK_CONSUMER_GROUPS) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def hasty(newest_classpath: str, tmp_path: Path) -> Iterator[KraftKafka]:
+    """The same, where members are given up soon."""
+    (directory := tmp_path / "kafka").mkdir()
+    with KraftKafka(newest_classpath, directory, settings=SHORT_SESSIONS) as kafka:
         yield kafka
 
 

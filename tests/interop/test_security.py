@@ -198,7 +198,7 @@ def test_topics_are_made_written_and_read_by_a_group(
             async with Producer(client) as producer:
                 for value in sent:
                     await producer.send(topic, value)
-            group = GroupSettings(group_id=f"readers-{topic}", session_timeout_ms=6_000)
+            group = GroupSettings(group_id=f"readers-{topic}", session_timeout_ms=30_000)
             async with Consumer(client, settings=READ_ALL, group=group) as consumer:
                 consumer.subscribe([topic])
                 read: list[bytes | None] = []

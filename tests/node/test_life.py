@@ -224,12 +224,7 @@ def test_a_clean_stop_is_marked_and_the_next_start_scans_nothing(
 def test_a_killed_node_comes_back_with_every_acknowledged_record(
     cluster: ClusterFactory, flush_messages: int
 ) -> None:
-    settings = {
-        "zookeeper.session.timeout.ms": 1000,
-        "log.segment.bytes": 100_000,
-        "log.flush.interval.messages": flush_messages,
-    }
-    running = cluster(settings=settings)
+    running = cluster(settings={"log.segment.bytes": 100_000, "log.flush.interval.messages": flush_messages})
     acknowledged = produce_until_killed(running)
     running.start_node(1)
     with connected(running.bootstrap[0]) as client:
@@ -278,7 +273,7 @@ def read_all_values(client: RawClient, topic: str) -> list[bytes | None]:
 
 
 def test_a_restarted_node_remembers_producers_and_their_sequences(cluster: ClusterFactory) -> None:
-    running = cluster(settings={"zookeeper.session.timeout.ms": 1000})
+    running = cluster()
     batch = batch_of(b"once", producer_id=7, epoch=0, sequence=0)
     with connected(running.bootstrap[0]) as client:
         create_topic(client, "t")
