@@ -38,12 +38,12 @@ class Expectations:
         view = self._view
         route = view.route
         steps = self._steps_of(source.topic)
-        is_stepped = not steps.is_empty or route.topics.partitions is not PartitionPolicy.SAME
+        is_spread = route.topics.partitions is not PartitionPolicy.SAME or view.lanes[source].is_spread()
         return Expectation(
             lane=number,
             is_wide=is_wide,
             steps=PartitionSteps(steps, view.lanes[source], route.topics.partitions, source.partition)
-            if is_stepped
+            if is_spread or not steps.is_empty
             else None,
             has_function=any(
                 isinstance(each.step, CallFunction) and is_for(each.topics, source.topic)
@@ -56,7 +56,7 @@ class Expectations:
             with_time=to.topic not in view.timed_destinations,
             with_sums=self._with_sums,
             known=known,
-            places=None if route.topics.partitions is PartitionPolicy.SAME else self._places(source),
+            places=self._places(source) if is_spread else None,
         )
 
     def _places(self, source: TopicPartition) -> LanePlaces:

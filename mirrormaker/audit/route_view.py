@@ -176,6 +176,7 @@ async def view_route(
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
     passes, indexes = _read_lanes(view, route, source, lanes, existing)
+    lanes = _with_former(lanes, passes, existing)
     to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
@@ -230,6 +231,19 @@ def _lay_lanes(
     lanes = {each: transit.ways(each.topic).lanes(each.partition, count_of) for each in partitions}
     targets = sorted({to for each in lanes.values() for to in each.destinations})
     return lanes, [to for to in targets if to.topic in there.topics and to.partition < count_of(to.topic)]
+
+
+def _with_former(
+    lanes: Mapping[TopicPartition, LaneMap],
+    passes: Iterable[tuple[TopicPartition, TopicPartition]],
+    existing: Collection[TopicPartition],
+) -> dict[TopicPartition, LaneMap]:
+    """The lanes, and those of `passes` that records took while the route spread them over partitions."""
+    former: dict[TopicPartition, list[TopicPartition]] = {}
+    for source, to in sorted(passes):
+        if to in existing and to.topic in lanes[source].targets and to not in lanes[source].destinations:
+            former.setdefault(source, []).append(to)
+    return {each: lane_map.widened(former.get(each, ())) for each, lane_map in lanes.items()}
 
 
 def committed_only(route: RouteSpec) -> bool:

@@ -6,7 +6,7 @@ Lanes come in this order: the topic's own, dead letters, topics that steps name,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from broker.client.partitioner import murmur2
@@ -83,6 +83,39 @@ class LaneMap:
     """By topic, the lanes to its partitions."""
     parked_lane: int | None
     skipped_lane: int | None
+
+    def is_spread(self) -> bool:
+        """Whether records to one topic may take one lane or another."""
+        return any(len(lanes) > 1 for lanes in self.targets.values())
+
+    def widened(self, former: Collection[TopicPartition]) -> LaneMap:
+        """The same, and lanes to further partitions of its topics: behind those that it has, which are
+        numbered anew.
+        """
+        if not former:
+            return self
+        destinations: list[TopicPartition] = []
+        targets: dict[str, range] = {}
+
+        def number(lane: int | None) -> int | None:
+            if lane is None:
+                return None
+            destinations.append(self.destinations[lane])
+            return len(destinations) - 1
+
+        for topic, lanes in self.targets.items():
+            start = len(destinations)
+            destinations.extend(self.destinations[lane] for lane in lanes)
+            destinations.extend(to for to in former if to.topic == topic)
+            targets[topic] = range(start, len(destinations))
+        parked_lane, skipped_lane = number(self.parked_lane), number(self.skipped_lane)
+        return LaneMap(
+            destinations=tuple(destinations),
+            is_merged=True,
+            targets=targets,
+            parked_lane=parked_lane,
+            skipped_lane=skipped_lane,
+        )
 
 
 def ways_of(route: RouteSpec, main: str, elsewhere: Sequence[str]) -> Ways:

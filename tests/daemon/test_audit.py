@@ -587,6 +587,37 @@ def test_partitions_whose_records_go_to_some_places_only_are_equal_there_and_not
         assert route["outcomes"].keys() <= {"left_out"}
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
+def test_what_went_to_other_partitions_while_the_route_spread_records_is_there(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, delivery: str
+) -> None:
+    """The route spread records by their keys for a time, and does no more."""
+    source, destination = sides
+    topic, count = f"spread-{delivery}", 50
+    to = f"jfk.{topic}"
+    create(source, topic, 3, **KEPT)
+    create(destination, to, 3, **KEPT)
+    running = mirror.of_file(topology(tmp_path, sides, topic, delivery=delivery))
+    for turn, policy in enumerate(("same", "key", "same")):
+        topology(tmp_path, sides, topic, delivery=delivery, topics={"partitions": policy})
+        write(source, topic, numbered(range(turn * count, (turn + 1) * count)))
+        running.start()
+        running.wait_copied()
+        assert running.stop() == 0
+    copies = consume(destination, to, 3, 3 * count)
+    assert len(copies) == 3 * count
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route), route["problem"]) == (0, [], None), (options, route["partitions"])
+        assert (route["equal"], route["outcomes"]) == (3 * count, {}), options
+    elsewhere = next(each for each in copies if each.partition() != 0)
+    place = TopicPartition(to, elsewhere.partition() or 0)
+    tamper(destination, {place: (altered_value, elsewhere.offset() or 0)})
+    code, route = audit(running.file, "--deep")
+    kinds = [(kind, offset, to_offset) for kind, offset, to_offset, _ in found(route)]
+    assert (code, kinds) == (2, [("altered", int(elsewhere.value() or b""), elsewhere.offset())])
+
+
 @pytest.mark.parametrize("policy", [pytest.param("key", marks=pytest.mark.long), "round_robin"])
 @pytest.mark.long
 def test_what_is_copied_again_to_other_partitions_after_a_kill_is_repeated(
