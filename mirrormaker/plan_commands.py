@@ -32,6 +32,7 @@ from mirrormaker.reconcile.running import await_in_force, find_daemon, plan_rout
 from mirrormaker.reconcile.switches import Stage
 from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.reconcile.wish_notices import outdated_notices, wish_notices
+from mirrormaker.topology.document import read_text
 from mirrormaker.topology.kinds.numbers import amount
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
@@ -101,7 +102,7 @@ def _apply(options: argparse.Namespace) -> int:
 
 
 async def _apply_now(options: argparse.Namespace) -> int:
-    saved = None if options.plan is None else read_plan(_read(options.plan), str(options.plan))
+    saved = None if options.plan is None else read_plan(read_text(options.plan), str(options.plan))
     topology, plan = await _make_plan(options.file)
     if saved is not None and (changed := differences(saved, plan)):
         raise ConfigurationError([f"{options.plan}: {line}" for line in changed])
@@ -162,13 +163,6 @@ def _save(file: Path, document: dict[str, Any]) -> None:
         file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError([f"{file}: cannot be written: {error.strerror}"]) from error
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ConfigurationError([f"{file}: cannot be read: {error}"]) from error
 
 
 def _tell(line: str) -> None:

@@ -24,6 +24,21 @@ def disclose(source: TextSource) -> str:
             return _of_file(source)
 
 
+def disclose_filled(source: TextSource) -> str:
+    """As `disclose`; a file or a variable that holds nothing is told as well."""
+    text = disclose(source)
+    if text:
+        return text
+    match source.place:
+        case Place.INLINE:
+            return text
+        case Place.ENVIRONMENT:
+            problem = f"the variable {source.given} of the environment is empty"
+        case Place.FILE:
+            problem = f"{source.given} is empty"
+    raise ConfigurationError([f"{source.option}: {problem}"])
+
+
 def _of_variable(source: TextSource) -> str:
     text = os.environ.get(source.given)
     if text is None:

@@ -12,7 +12,7 @@ from broker.client.sasl.exchange import SaslExchange
 from broker.client.sasl.oauthbearer import OAUTHBEARER, BearerExchange
 from broker.client.sasl.plain import PLAIN, PlainExchange
 from broker.client.sasl.scram import ScramExchange
-from broker.client.security.disclosure import disclose
+from broker.client.security.disclosure import disclose, disclose_filled
 from broker.client.security.given_options import GivenOptions
 from broker.client.security.login_options import read_jaas
 from broker.client.security.settings import (
@@ -38,7 +38,7 @@ def begin_login(credentials: Credentials, clock: Clock) -> SaslExchange:
     """
     match credentials:
         case PlainCredentials(username=username, password=password):
-            return PlainExchange(disclose(username), disclose(password))
+            return PlainExchange(disclose_filled(username), disclose_filled(password))
         case ScramCredentials(username=username, password=password):
             return ScramExchange(
                 credentials.mechanism,

@@ -121,6 +121,18 @@ def test_secrets_are_read_from_files_and_the_environment(
     assert first(login) == b"\0mirror\0pencil"
 
 
+def test_what_holds_no_name_or_password_for_plain_is_told_with_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    monkeypatch.setenv("NAME", "")
+    login = credentials("PLAIN", sasl_username="mirror", sasl_password=f"file:{empty}")
+    assert str(refusal(login)) == f"sasl.password: {empty} is empty"
+    login = credentials("PLAIN", sasl_username="env:NAME", sasl_password="pencil")
+    assert str(refusal(login)) == "sasl.username: the variable NAME of the environment is empty"
+
+
 def test_references_that_lead_nowhere_are_told(tmp_path: Path) -> None:
     missing, binary, large = tmp_path / "missing", tmp_path / "binary", tmp_path / "large"
     binary.write_bytes(b"\xff")
