@@ -29,6 +29,7 @@ from mirrormaker.flow.trouble import (
     WHOLE_TOPIC,
     Trouble,
     TroubleKind,
+    place_name,
     policy_for,
     refused,
 )
@@ -151,7 +152,7 @@ class Arbiter:
             "trouble_met",
             reason=trouble.kind.value,
             policy=policy.value,
-            partition=str(source),
+            partition=place_name(source),
             offset=trouble.position,
             problem=trouble.problem,
         )
@@ -359,14 +360,14 @@ class Arbiter:
         try:
             await self._halts.tell(trouble, stops_route=stops_route)
         except BrokerError as error:
-            self._on_event("halt_not_told", partition=str(trouble.source), error=str(error))
+            self._on_event("halt_not_told", partition=place_name(trouble.source), error=str(error))
 
     async def _go_on(self, trouble: Trouble) -> None:
         """Note what is left out, for as long as it takes, and go on behind it."""
         assert self._machine is not None
+        place = place_name(trouble.source)
         await self._notes.write(
-            trouble,
-            lambda error: self._on_event("skip_not_noted", partition=str(trouble.source), error=str(error)),
+            trouble, lambda error: self._on_event("skip_not_noted", partition=place, error=str(error))
         )
         self._passing.pop(trouble.source, None)
         self._machine.go_on(trouble)
@@ -382,4 +383,4 @@ class Arbiter:
         try:
             await self._halts.take_back(source)
         except BrokerError as error:
-            self._on_event("halt_not_taken_back", partition=str(source), error=str(error))
+            self._on_event("halt_not_taken_back", partition=place_name(source), error=str(error))

@@ -70,6 +70,11 @@ class Trouble:
     """
 
 
+def place_name(source: TopicPartition) -> str:
+    """The place of a trouble, for people: a partition, or a topic as a whole."""
+    return source.topic if source.partition == WHOLE_TOPIC else str(source)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRange:
     """What the source has of a partition now."""

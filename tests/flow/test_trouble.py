@@ -10,11 +10,13 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.remedies import FAILURES_BEFORE_FULL, Remedy, remedy_for
 from mirrormaker.flow.trouble import (
+    WHOLE_TOPIC,
     Divergence,
     SourceRange,
     TroubleKind,
     diverged,
     out_of_range,
+    place_name,
     policy_for,
     recreated,
     refused,
@@ -109,3 +111,8 @@ def test_every_kind_has_the_policy_of_its_name() -> None:
         chosen = FailurePolicies(**{kind.value: FailurePolicy.FAIL})
         assert policy_for(kind, chosen) is FailurePolicy.FAIL
     assert policy_for(TroubleKind.RECORD_ERROR, FailurePolicies()) is FailurePolicy.PAUSE_PARTITION
+
+
+def test_what_befell_a_topic_as_a_whole_is_told_of_the_topic() -> None:
+    assert place_name(TopicPartition("flights", 3)) == "flights-3"
+    assert place_name(TopicPartition("flights", WHOLE_TOPIC)) == "flights"
