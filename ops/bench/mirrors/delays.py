@@ -11,6 +11,7 @@ How busy that core was is part of the figure: near 100 % a delay says that the n
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import statistics
 import time
@@ -66,7 +67,7 @@ def measure_delay(
     """Send at this rate for a while that does not count and for `seconds` that do."""
     leader = asyncio.run(_prepare(passage))
     load = SteadyLoad(leader, passage.topic, passage.partitions, batches)
-    with load, _on_core(MIRROR_CORE):
+    with load, _on_core(MIRROR_CORE), _without_collections():
         load.run(bytes_per_second, warm_up_seconds)
         usage, counted_from = _Usage(passage), len(load.sent)
         load.run(bytes_per_second, seconds)
@@ -92,6 +93,17 @@ def _on_core(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """No garbage is collected here until the end of the `with`: what is due meanwhile would go out at once."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Usage:
