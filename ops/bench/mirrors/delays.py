@@ -97,7 +97,7 @@ def _on_core(core: int) -> Iterator[None]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """No garbage is collected here until the end of the `with`: what is due meanwhile would go out at once."""
+    """No garbage is collected here until the end of the `with`: what is due meanwhile would go at once."""
     gc.collect()
     gc.disable()
     try:
