@@ -181,4 +181,4 @@ def test_a_command_that_a_signal_ends_says_that_it_was_stopped(
         told, log = running.communicate(timeout=60)
     assert running.returncode == 1
     assert told.rstrip().endswith(", job stopped")
-    assert "Traceback" not in log
+    assert "/mirrormaker/" not in log, "no traceback of ours; PySpark's daemon may have one of its pipe"
