@@ -231,8 +231,6 @@ def _read_admission(given: GivenOptions) -> Admission:
         offsets_min=given.read("minOffsetsPerTrigger", parse_positive, None),
         delay_max_ms=given.read("maxTriggerDelay", parse_duration_ms, Admission().delay_max_ms),
     )
-    if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
-        given.problems.append("option maxTriggerDelay: has no effect without minOffsetsPerTrigger")
     if admission.offsets_max is not None and (admission.offsets_min or 0) > admission.offsets_max:
         given.problems.append("option minOffsetsPerTrigger: is more than maxOffsetsPerTrigger")
     return admission

@@ -153,6 +153,8 @@ def test_a_query_is_admitted_so_much_at_a_time() -> None:
         parse_options({**given, "minOffsetsPerTrigger": "501"}, streaming=True)
     with pytest.raises(ConfigurationError, match="not a time span"):
         parse_options({**given, "maxTriggerDelay": "soon"}, streaming=True)
+    alone = {**SERVERS, "subscribe": "a", "maxTriggerDelay": "2m"}
+    assert parse_options(alone, streaming=True).admission.offsets_min is None, "as `kafka` has it"
 
 
 def test_a_fetch_may_wait_for_nothing() -> None:
