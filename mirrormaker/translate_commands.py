@@ -93,8 +93,10 @@ def _translate(options: argparse.Namespace) -> int:
             places = list(_read_places(sys.stdin))
         except UnicodeDecodeError as error:
             raise ConfigurationError(["stdin: what is there is not text in UTF-8"]) from error
-    elif options.offset is None or min(options.partition, options.offset) < 0:
+    elif options.offset is None:
         raise ConfigurationError(["translate takes TOPIC PARTITION OFFSET, or lines on stdin"])
+    elif below := [name for name in ("partition", "offset") if getattr(options, name) < 0]:
+        raise ConfigurationError([f"{name.upper()}: {getattr(options, name)} is below 0" for name in below])
     else:
         places = [Place(TopicPartition(options.topic, options.partition), options.offset)]
     told = asyncio.run(translate(topology, options.route, places, back=options.back))

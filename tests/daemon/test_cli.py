@@ -201,3 +201,18 @@ def test_places_to_translate_are_text(good: Path) -> None:
             command, input=given, env=environment, capture_output=True, timeout=PATIENCE_SECONDS
         )
         assert (done.returncode, said in done.stderr.decode()) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (("flights", "0"), "takes TOPIC PARTITION OFFSET"),
+        (("flights", "0", "-3"), "OFFSET: -3 is below 0"),
+        (("flights", "-1", "3"), "PARTITION: -1 is below 0"),
+    ],
+)
+def test_a_place_to_translate_is_whole_and_not_below_zero(
+    good: Path, place: tuple[str, ...], said: str
+) -> None:
+    done = mirrormaker("translate", str(good), "jfk-to-aggregate", *place)
+    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
