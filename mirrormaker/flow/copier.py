@@ -31,8 +31,6 @@ from mirrormaker.flow.facts import (
     Fact,
     FlowCounts,
     RecordsMaybeLost,
-    SourceTruncated,
-    TopicRecreated,
     details_of,
 )
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
@@ -49,7 +47,7 @@ from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.skips import SkipNotes
 from mirrormaker.flow.standing import Standing
 from mirrormaker.flow.timing.route_timing import AtWork
-from mirrormaker.flow.trouble import Trouble, TroubleKind
+from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.topology.model import Delivery, Isolation, Membership, RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
@@ -380,13 +378,14 @@ class RouteCopier:
         assert self._engine is not None
         if trouble.kind is TroubleKind.TOPIC_RECREATED:
             self._engine.reader.accept_topic(trouble.source)
+        partition, books = self._engine.machine.partitions.get(trouble.source), self._parts.books
+        if trouble.kind in ANOTHER_LOG and partition is not None and books is not None:
+            books.restart(trouble.source, partition.position)  # before its position is stored
         self._engine.writer.pump()
 
     def _take_fact(self, fact: Fact) -> None:
         self.arbiter.take_fact(fact)
         books = self._parts.books
-        if isinstance(fact, SourceTruncated | TopicRecreated) and books is not None:
-            books.restart(fact.source, fact.resumed_at)
         if isinstance(fact, RecordsMaybeLost) and fact.destination is not None and books is not None:
             books.lose(fact.source, fact.destination, fact.first, fact.next)
         if isinstance(fact, RecordsMaybeLost) and not self._is_noted(fact):

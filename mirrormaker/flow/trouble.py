@@ -36,6 +36,8 @@ PASSING = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL, Tro
 """Waiting for the end of these loses nothing, and there is nothing behind them to go on at."""
 OBSTACLES = frozenset({TroubleKind.OVERSIZE, TroubleKind.NOT_SHALLOW, TroubleKind.RECORD_ERROR})
 """A batch or record that cannot cross: tried again ever later, and left out when somebody says so."""
+ANOTHER_LOG = frozenset({TroubleKind.SOURCE_TRUNCATED, TroubleKind.TOPIC_RECREATED})
+"""Behind these offsets of the source mean other records than before."""
 UNAUTHORIZED_CODES = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -193,6 +193,7 @@ def _end(ordered: Sequence[Page]) -> int | None:
     for page in ordered:
         if page.is_anew:
             known = [end for end in known if end[0] <= page.first]
-        if page.to_next is not None:
-            known.append((page.next, -page.to_next))
+        to_next = page.behind if page.to_next is None else page.to_next
+        if to_next is not None:
+            known.append((page.next, -to_next))
     return -max(known)[1] if known else None

@@ -184,7 +184,9 @@ class LedgerRecorder:
         page.tell_time(time.advance(at_ms))
 
     def advance(self, positions: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """All of these sources before the positions of their lanes is dealt with, records or not."""
+        """All of these sources before the positions of their lanes is dealt with, records or not. That a log
+        is another is written down before anything of it is copied: else it would be found out once more.
+        """
         for source, lanes in positions.items():
             for book, offset in zip(self._of([source]), lanes, strict=False):
                 self._advance(book, offset)
@@ -193,7 +195,7 @@ class LedgerRecorder:
     def _advance(book: _LaneBook, offset: int) -> None:
         page = book.live
         if page is None:
-            if offset > book.first:
+            if offset > book.first or book.is_anew:
                 book.begin_page(book.first).cover(offset)
         elif page.next < offset:
             book.touch()

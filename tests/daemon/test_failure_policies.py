@@ -311,6 +311,35 @@ def test_a_source_that_lost_records_and_the_position_behind_them_is_noticed(
     assert running.stop() == 0
 
 
+def test_what_a_source_lost_along_with_the_position_is_resumed_once_though_nothing_new_comes(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror)
+    data, former = tmp_path / "jfk" / "node-1", tmp_path / "former"
+    source.kill_node(1)
+    shutil.copytree(data, former)
+    source.start_node(1)
+    produce(source, "flights", range(100, 150), 1)
+    running.wait_copied()
+    running.wait_for(lambda told: partition_of(told)["committed"] == 150, "all of it is committed")
+    assert running.stop() == 0
+    source.kill_node(1)
+    shutil.rmtree(data)
+    shutil.copytree(former, data)
+    source.start_node(1)
+    running.start()
+    wait_halted(running, "source_truncated")
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert running.stop() == 0
+    running.start()
+    produce(source, "flights", range(150, 160), 1)
+    wait_until(lambda: count(destination, "jfk.flights", 1) == 160, "it goes on by itself")
+    assert len(notes(destination)) == 1
+    assert running.stop() == 0
+
+
 def test_a_topic_that_is_deleted_is_waited_for_and_stands_when_it_is_another(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
