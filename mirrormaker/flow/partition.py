@@ -244,3 +244,9 @@ class Partition:
         self.leader_epoch = -1
         for lane in self.lanes:
             lane.return_to(offset)
+
+    def return_lanes_to(self, offset: int) -> None:
+        """The same where `position` is not beyond: lanes may be further."""
+        for lane in self.lanes:
+            if lane.position > offset:
+                lane.return_to(offset)

@@ -136,8 +136,10 @@ class SourceSetbacks:
                 resume_at = min(resume_at, position)  # the position may have gone back as well
                 self._facts.append(SourceTruncated(source=source, position=position, resumed_at=resume_at))
                 self._tally.forget_offsets(source, resume_at)
-                if resume_at < position or trouble.lost is None:  # else its leader epoch is to be asked about
+                if resume_at < position or trouble.lost is None:
                     partition.return_to(resume_at)
+                else:  # its leader epoch is to be asked about
+                    partition.return_lanes_to(trouble.lost[0])
 
     def _leave_out(self, partition: Partition, trouble: Trouble) -> None:
         """Somebody has said to go on behind what cannot cross; unless it has crossed meanwhile."""

@@ -38,6 +38,7 @@ from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.transit import RouteTransit
+from mirrormaker.flow.trouble import went_back
 from mirrormaker.flow.ways import in_turn
 from mirrormaker.topology.model import (
     ClusterName,
@@ -523,3 +524,31 @@ def test_a_quiet_owner_stores_that_nothing_is_on_its_way_any_more_and_it_is_not_
     assert world.pending == {}
     world.crash()
     assert world.told == 20
+
+
+def test_lanes_that_are_further_than_the_source_reaches_take_what_it_has_there_by_now() -> None:
+    """The position itself lies before what was lost."""
+    world = World(delivery=Delivery.AT_LEAST_ONCE)
+    world.away = {1}
+    world.write(10)
+    world.write(10)
+    for _ in range(8):
+        world.fetch()
+        world.perform()
+        world.serve()
+        world.commit()
+        world.settle_commit()
+    lanes = [lane.position for lane in world.machine.partitions[SOURCE].lanes]
+    position = world.stored.position
+    assert position < 10 < max(lanes)
+    world.wire.clear()
+    world.batches.pop()
+    world.end = 10
+    for copy in world.copies.values():
+        copy.log.clear()
+    world.start()
+    assert max(lane.position for lane in world.machine.partitions[SOURCE].lanes) > 10
+    world.write(20)
+    world.machine.go_on(went_back(SOURCE, position, (10, 20)))
+    world.finish()
+    assert world.arrived().keys() >= set(range(10, 30))
