@@ -247,8 +247,9 @@ class Holdings:
         for source in mine & self._not_begun.keys():
             engine.arbiter.passed(source)
             del self._not_begun[source]
+        same = {source for source in mine if not self._successors.is_told(source, points[source])}
         self._successors.begin({source: points[source] for source in mine})
-        for source in mine:
+        for source in same:
             lost, position = points[source].lost, min(points[source].lanes)
             if lost is not None and not engine.arbiter.goes_on_behind(source, position):
                 engine.arbiter.meet(went_back(source, position, lost))

@@ -50,6 +50,12 @@ class Successors:
         is_another = source in self._missed and not point.names_topic
         return is_another or source in self._found or point.former_position is not None
 
+    def is_told(self, source: TopicPartition, point: StartingPoint) -> bool:
+        """Whether that is told of it, or was and it stands: what the former was says nothing of it."""
+        stood = self._halts.standing(source)
+        stands = stood is not None and stood.kind is TroubleKind.TOPIC_RECREATED
+        return stands or self.is_other(source, point)
+
     def begin(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Copying of these begins; tell of those that are others than before."""
         for source, point in points.items():

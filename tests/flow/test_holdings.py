@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,7 @@ from mirrormaker.flow.holdings import Holdings
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.standing import Standing
-from mirrormaker.flow.trouble import Trouble, refused
+from mirrormaker.flow.trouble import WHOLE_TOPIC, Trouble, TroubleKind, refused
 from tests.client.running import run, until
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
@@ -49,8 +49,8 @@ def surroundings(**arbiter: object) -> Any:
     )
 
 
-def holdings_of(engine: Any, member: Any) -> Holdings:
-    halts = SimpleNamespace(standing=ignore)
+def holdings_of(engine: Any, member: Any, standing: Callable[[TopicPartition], object] = ignore) -> Holdings:
+    halts = SimpleNamespace(standing=standing)
     parts: Any = SimpleNamespace(books=None, halts=halts, events=SimpleNamespace(note=ignore))
     source: Any = SimpleNamespace(topics={})
     losses: Any = SimpleNamespace()
@@ -90,6 +90,30 @@ def test_what_could_not_be_begun_is_news_again_once_it_was_begun() -> None:
         holdings.take([SOURCE], {SOURCE: StartingPoint((3,))})
     assert passed == [SOURCE]
     assert holdings.not_begun == {}
+
+
+@pytest.mark.parametrize(
+    ("stood", "met_first"),
+    [
+        ({}, TroubleKind.SOURCE_TRUNCATED),
+        ({TopicPartition("flights", WHOLE_TOPIC): TroubleKind.TOPIC_DELETED}, TroubleKind.TOPIC_RECREATED),
+        ({SOURCE: TroubleKind.TOPIC_RECREATED}, None),
+    ],
+)
+def test_a_topic_that_is_another_one_has_not_lost_its_end_though_the_source_tells_no_ids(
+    stood: Mapping[TopicPartition, TroubleKind], met_first: TroubleKind | None
+) -> None:
+    met: list[Trouble] = []
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+    engine = surroundings(meet=met.append, goes_on_behind=lambda *_: False)
+
+    def standing(source: TopicPartition) -> object:
+        return SimpleNamespace(kind=stood[source]) if source in stood else None
+
+    holdings = holdings_of(engine, member, standing)
+    holdings._successors.notice([SOURCE])
+    holdings.take([SOURCE], {SOURCE: StartingPoint((0,), lost=(5, 150))})
+    assert [trouble.kind for trouble in met] == ([] if met_first is None else [met_first])
 
 
 def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> None:
