@@ -126,7 +126,7 @@ class GroupPositions:
         others = {source: at for source, at in known.items() if at is None or isinstance(at, AtLeast)}
         stored = await self.starting_points(others)
         further = {
-            source: _point_of(at.place)
+            source: _point_of(at.place)._replace(names_topic=stored[source].names_topic)
             for source, at in others.items()
             if at is not None and source in stored and min(stored[source].lanes) <= min(at.place.lanes)
         }

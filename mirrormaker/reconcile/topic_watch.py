@@ -86,6 +86,8 @@ class TopicWatch:
     def _judge_absent(self, topic: str, metadata: ClusterMetadata) -> str | None:
         found = metadata.topics.get(topic)
         code = found.error if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._absences.pop(topic, None)
         if code in UNAUTHORIZED_CODES:
             trouble = _whole(TroubleKind.UNAUTHORIZED, topic, f"source: {code.name}: {code.meaning}")
         elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

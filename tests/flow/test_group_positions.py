@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
 from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow import start
+from mirrormaker.flow.delivery import AtLeast
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.position_note import Led, write_note
+from mirrormaker.flow.positions import Place
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.topology.model import Start, StartAtTime, StartPosition
 from tests.client.running import run
@@ -32,9 +35,9 @@ class Group:
         self.troubles: list[Trouble] = []
         self.events: list[Mapping[str, object]] = []
         self.led: dict[str, Led] = {}
-        source: Any = SimpleNamespace(topics={})
+        self.source: Any = SimpleNamespace(topics={})
         self.positions = GroupPositions(
-            source,
+            self.source,
             self,
             start_at,
             self._take_event,
@@ -134,5 +137,16 @@ def test_where_copies_go_is_stored_before_anything_is_copied_there_and_told_wher
         assert group.events == [expected]
         group.refused = {"planes": ErrorCode.GROUP_AUTHORIZATION_FAILED}
         await group.positions.starting_points([FLIGHTS, PLANES, GATES])
+
+    run(main)
+
+
+def test_what_another_delivery_left_at_the_destination_is_of_the_topic_that_the_group_names() -> None:
+    async def main() -> None:
+        group, topic_id = Group(), TopicId(UUID(int=1))
+        group.source.topics["flights"] = SimpleNamespace(topic_id=topic_id)
+        group.kept[FLIGHTS] = OffsetAndMetadata(offset=3, metadata=write_note(topic_id, "", None))
+        points = await group.positions.go_on({FLIGHTS: AtLeast(Place((5,)))})
+        assert (points[FLIGHTS].lanes, points[FLIGHTS].names_topic) == ((5,), True)
 
     run(main)

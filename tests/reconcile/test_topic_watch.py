@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from broker.client.cluster import Cluster
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -112,6 +114,20 @@ def test_a_topic_that_a_node_does_not_know_for_a_moment_is_not_deleted() -> None
         assert heard.absent(after_ms=DELETED_AFTER_MS // 5) == {}
     assert heard.absent(after_ms=DELETED_AFTER_MS // 5) != {}
     assert heard.told == ["topic_deleted"]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_a_topic_that_was_found_in_between_is_looked_for_anew(code: ErrorCode) -> None:
+    heard = Heard()
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    heard.absent(TOPIC)
+    heard.absent()
+    heard.error = code
+    heard.absent()
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert heard.absent() == {}
+    assert "topic_deleted" not in heard.told
+    assert heard.absent() != {}
 
 
 def test_a_topic_that_was_deleted_while_nobody_looked_is_told_once_it_is_known_to_be_a_copied_one() -> None:
