@@ -197,7 +197,8 @@ class Arbiter:
             if trouble is None:
                 continue
             if trouble.kind in PASSING:  # it will be met again, should it not have passed
-                self._start(self._take_back(source), source)
+                if source not in self._under_way:
+                    self._start(self._take_back(source), source)
             elif partition is not None and (
                 trouble.position == partition.position or self.goes_on_behind(source, partition.position)
             ):

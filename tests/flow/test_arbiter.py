@@ -28,6 +28,7 @@ from mirrormaker.flow.trouble import (
     kind_of_refusal,
     policy_for,
     refused,
+    went_back,
 )
 from mirrormaker.topology.model import (
     ClusterName,
@@ -327,6 +328,20 @@ def test_a_partition_that_was_sent_elsewhere_stands_no_more(kind: TroubleKind, i
     scene.run(lambda: scene.arbiter.joined([SOURCE]))
     assert (scene.kept.halts, scene.notes, scene.position) == ({}, [], POSITION)
     assert scene.state[0] != "halted"
+
+
+def test_what_a_partition_meets_as_it_begins_takes_the_place_of_what_passed_while_nobody_had_it() -> None:
+    scene = Scene(FailurePolicies(unauthorized=FailurePolicy.FAIL))
+    scene.kept.halts[SOURCE] = (trouble_of(TroubleKind.UNAUTHORIZED), True)
+    met = went_back(SOURCE, POSITION, (POSITION + 10, POSITION + 50))
+
+    def begin() -> None:
+        scene.arbiter.meet(met)
+        scene.arbiter.joined([SOURCE])
+
+    scene.run(begin)
+    assert scene.state == ("halted", "source_truncated")
+    assert scene.kept.halts == {SOURCE: (met, False)}
 
 
 @pytest.mark.parametrize("kind", sorted(OBSTACLES, key=lambda kind: kind.value))
