@@ -33,13 +33,17 @@ class Successors:
         for topic in {source.topic for source in partitions}:
             known = self._source.topics.get(topic)
             topic_id = known.topic_id if known is not None else NO_TOPIC_ID
-            before = self._topic_ids.get(topic, topic_id)
-            is_other = NO_TOPIC_ID not in (before, topic_id) and before != topic_id
-            if is_other:
-                self._found.update(source for source in partitions if source.topic == topic)
-            if self._was_deleted(topic):
-                self._missed.update(source for source in partitions if source.topic == topic)
-            self._topic_ids[topic] = topic_id
+            before = self._topic_ids.get(topic, NO_TOPIC_ID)
+            is_told = NO_TOPIC_ID not in (before, topic_id)
+            sources = {source for source in partitions if source.topic == topic}
+            if is_told and before != topic_id:
+                self._found |= sources
+            if is_told and before == topic_id:
+                self._missed -= sources
+            elif self._was_deleted(topic):
+                self._missed |= sources
+            if topic_id != NO_TOPIC_ID:
+                self._topic_ids[topic] = topic_id
 
     def _was_deleted(self, topic: str) -> bool:
         stood = self._halts.standing(TopicPartition(topic, WHOLE_TOPIC))

@@ -22,9 +22,10 @@ class Scene:
 
     def __init__(self, *, is_missed: bool = False) -> None:
         self.met: list[Trouble] = []
-        stood = SimpleNamespace(kind=TroubleKind.TOPIC_DELETED) if is_missed else None
+        self.is_missed = is_missed
         self.source: Any = SimpleNamespace(topics={})
-        halts: Any = SimpleNamespace(standing=lambda _: stood)
+        stood = SimpleNamespace(kind=TroubleKind.TOPIC_DELETED)
+        halts: Any = SimpleNamespace(standing=lambda _: stood if self.is_missed else None)
         arbiter: Any = SimpleNamespace(meet=self.met.append)
         self.successors = Successors(self.source, halts, arbiter)
 
@@ -54,3 +55,16 @@ def test_a_topic_that_was_taken_for_deleted_is_the_same_where_its_position_says_
     scene = Scene(is_missed=True)
     found = scene.begin(topic_id, StartingPoint((5,), names_topic=names_topic))
     assert found == ([TroubleKind.TOPIC_RECREATED] if is_other else [])
+
+
+def test_a_topic_that_was_taken_for_deleted_is_the_same_where_its_id_is_that_of_before() -> None:
+    """Though positions say nothing of it, as those in ZooKeeper. It was unknown for a moment."""
+    scene = Scene()
+    assert scene.begin(ID, StartingPoint((5,))) == []
+    scene.is_missed = True
+    scene.source.topics.clear()
+    scene.successors.notice([SOURCE])
+    assert scene.begin(ID, StartingPoint((5,))) == []
+    scene.source.topics.clear()
+    scene.successors.notice([SOURCE])
+    assert scene.begin(OTHER_ID, StartingPoint((5,))) == [TroubleKind.TOPIC_RECREATED]
