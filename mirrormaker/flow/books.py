@@ -76,8 +76,10 @@ class Books(Protocol):
         """The machine forgets these: what of them was not written will be copied again, or not counted."""
         ...
 
-    def restart(self, source: TopicPartition, offset: int) -> None:
-        """The source is another log from `offset` on: it lost its end, or its topic was made anew."""
+    def restart(self, source: TopicPartition, positions: LanePositions) -> None:
+        """The source is another log from where its lanes go on: it lost its end, or its topic was made
+        anew.
+        """
         ...
 
     def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:

@@ -380,7 +380,8 @@ class RouteCopier:
             self._engine.reader.accept_topic(trouble.source)
         partition, books = self._engine.machine.partitions.get(trouble.source), self._parts.books
         if trouble.kind in ANOTHER_LOG and partition is not None and books is not None:
-            books.restart(trouble.source, partition.position)  # before its position is stored
+            positions = tuple(lane.position for lane in partition.lanes)
+            books.restart(trouble.source, positions)  # before they are stored
         self._engine.writer.pump()
 
     def _take_fact(self, fact: Fact) -> None:

@@ -139,11 +139,11 @@ class LedgerRecorder:
         for key in [key for key in self._books if key[0] in sources]:
             del self._books[key]
 
-    def restart(self, source: TopicPartition, first: int, known: Mapping[LaneId, int]) -> None:
-        """The source's log is another from `first` on, or ends there. `known`: by lane, the destination
-        offset before which all is that others have written down.
+    def restart(self, source: TopicPartition, positions: Sequence[int], known: Mapping[LaneId, int]) -> None:
+        """The source's log is another from the positions of its lanes on, or ends there. `known`: by lane,
+        the destination offset before which all is that others have written down.
         """
-        for book in self._of([source]):
+        for book, first in zip(self._of([source]), positions, strict=False):
             ends = [page.to_next for page in (*book.pages, book.live) if page is not None]
             ends += [known.get(book.lane), book.behind]
             book.live = None

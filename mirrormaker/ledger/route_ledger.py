@@ -288,16 +288,16 @@ class RouteLedger:
             self._assignments.pop(source, None)
             self.upkeep.pop(source, None)
 
-    def restart(self, source: TopicPartition, offset: int) -> None:
+    def restart(self, source: TopicPartition, positions: LanePositions) -> None:
         assignment = self._assignments.get(source)
         if assignment is None:
             return
         if self.recorder.lanes(source) == self._lanes_of(assignment):
-            self.recorder.restart(source, offset, self._ends_of(self.recorder.lanes(source)))
+            self.recorder.restart(source, positions, self._ends_of(self.recorder.lanes(source)))
             return
         self.recorder.end([source])
-        for lane in self._lanes_of(assignment):
-            self.recorder.begin(lane, offset)
+        for lane, position in zip(self._lanes_of(assignment), positions, strict=True):
+            self.recorder.begin(lane, position)
 
     def _ends_of(self, lanes: Iterable[LaneId]) -> dict[LaneId, int]:
         """Where what is known of these ends at the destination."""

@@ -430,7 +430,7 @@ def test_a_source_that_lost_its_end_is_told_apart_from_one_copied_twice() -> Non
     mirror = Mirror()
     mirror.copy([True] * 10)
     mirror.settle()
-    mirror.recorder.restart(SOURCE, 6, {})
+    mirror.recorder.restart(SOURCE, (6,), {})
     mirror.position = 6
     mirror.copy([True] * 3)
     mirror.settle()
@@ -444,7 +444,7 @@ def test_a_source_that_lost_its_end_is_told_before_anything_of_the_rest_was_copi
     mirror = Mirror()
     mirror.copy([True] * 10)
     mirror.settle()
-    mirror.recorder.restart(SOURCE, 6, {})
+    mirror.recorder.restart(SOURCE, (6,), {})
     mirror.position = 6
     mirror.filter |= {6: False, 7: False}
     mirror.copy([False] * 2)
@@ -458,6 +458,20 @@ def test_a_source_that_lost_its_end_is_told_before_anything_of_the_rest_was_copi
     assert [mirror.ledger.forward(at).offset for at in (5, 6, 8, 10)] == [5, 10, 10, 12]
     copied = (part for each in passes_of(mirror.ledger.pages()) for part in each.copied_parts(Range(0, 99)))
     assert joined(copied) == [Range(8, 11)]
+
+
+def test_what_a_lane_has_of_before_the_end_of_a_source_is_known_though_another_lane_is_not_as_far() -> None:
+    mirror = Mirror()
+    behind = LANE._replace(to_partition=4)
+    mirror.recorder.begin(behind, 0)
+    mirror.take(list(range(20)))
+    mirror.recorder.advance({SOURCE: (20, 5)})
+    mirror.settle()
+    mirror.recorder.restart(SOURCE, (10, 5), {})
+    mirror.recorder.advance({SOURCE: (10, 5)})
+    mirror.settle()
+    assert [mirror.ledger.forward(at).offset for at in (4, 5, 9, 10)] == [4, 5, 9, 20]
+    assert (mirror.ledger.next, mirror.view.lanes[behind].next) == (10, 5)
 
 
 def test_no_page_tells_of_what_was_given_up_on_its_way() -> None:
