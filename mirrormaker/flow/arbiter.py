@@ -184,7 +184,8 @@ class Arbiter:
             case ObstacleMet():
                 self.meet(fact.trouble)
             case PartitionRecovered():
-                self.passed(fact.source)
+                if not (fact.at_source and self.refusal(fact.source) is not None):
+                    self.passed(fact.source)
                 self._look_whether_passed(fact.source)
 
     def joined(self, sources: Iterable[TopicPartition]) -> None:

@@ -32,6 +32,8 @@ class PartitionRecovered:
 
     source: TopicPartition
     failures: int
+    at_source: bool = False
+    """The source gives what is asked for; it is not told what the destination takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

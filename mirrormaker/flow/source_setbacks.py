@@ -105,7 +105,9 @@ class SourceSetbacks:
         """It gave what was asked for."""
         if partition.source_problem is not None:
             self._facts.append(
-                PartitionRecovered(source=partition.source, failures=partition.source_failures)
+                PartitionRecovered(
+                    source=partition.source, failures=partition.source_failures, at_source=True
+                )
             )
         self._forget(partition)
 

@@ -12,7 +12,7 @@ from broker.errors import BrokerError, ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.courses import Course, course_of
-from mirrormaker.flow.exchange import Assignment, FlowConfig
+from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig
 from mirrormaker.flow.facts import ObstacleMet, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
@@ -419,6 +419,29 @@ def test_a_refusal_is_told_once_and_shown_though_transactions_are_given_up_for_i
     assert scene.events == ["trouble_met"]
     scene.run(lambda: scene.arbiter.take_fact(PartitionRecovered(source=SOURCE, failures=3)))
     assert scene.arbiter.refusal(SOURCE) is None
+
+
+@pytest.mark.parametrize("kind", sorted(WAITING_ALONE, key=lambda kind: kind.value))
+def test_what_a_destination_refuses_is_shown_on_when_its_source_has_recovered_from_something_else(
+    kind: TroubleKind,
+) -> None:
+    scene, codes = Scene(FailurePolicies()), UNAUTHORIZED_CODES | FULL_CODES
+    code = min(code for code in codes if kind_of_refusal(code) is kind)
+    paused = PartitionPaused(source=SOURCE, destination=DESTINATION, error=code, offset=POSITION)
+    scene.run(lambda: scene.arbiter.take_fact(paused))
+    machine, empty = (
+        scene.machine,
+        FetchedPartition(source=SOURCE, offset=POSITION, records=bytearray(), source_end=POSITION),
+    )
+    machine.source_failed(SOURCE, ErrorCode.UNKNOWN_SERVER_ERROR, 0)
+    machine.fetched([empty], 0, 60_000)
+    facts = machine.ready(60_000).facts
+    assert PartitionRecovered in map(type, facts)
+    for fact in (*facts, paused):
+        scene.run(lambda fact=fact: scene.arbiter.take_fact(fact))
+        standing = standing_of(machine.partitions[SOURCE], refusal=scene.arbiter.refusal(SOURCE))
+        assert (standing.state, standing.reason) == ("halted", kind.value)
+    assert scene.events == ["trouble_met"]
 
 
 def test_a_right_at_the_source_that_is_back_when_a_lost_bucket_is_taken_over_again_halts_nothing() -> None:
