@@ -176,7 +176,7 @@ async def view_route(
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
     passes, indexes = _read_lanes(view, route, source, lanes, existing)
-    lanes = _with_former(lanes, passes, existing)
+    lanes = _with_former(lanes, passes, to_ends.keys())
     to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
@@ -222,15 +222,15 @@ async def view_route(
 def _lay_lanes(
     route: RouteSpec, partitions: Iterable[TopicPartition], there: ClusterMetadata
 ) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
-    """Where each partition leads, and which of these partitions there are at the destination."""
+    """Where each partition leads, and all partitions of these topics that there are at the destination."""
     transit = RouteTransit(route, BatchLimits())
 
     def count_of(topic: str) -> int:
         return len(there.topics[topic].partitions) if topic in there.topics else 1
 
     lanes = {each: transit.ways(each.topic).lanes(each.partition, count_of) for each in partitions}
-    targets = sorted({to for each in lanes.values() for to in each.destinations})
-    return lanes, [to for to in targets if to.topic in there.topics and to.partition < count_of(to.topic)]
+    topics = {to.topic for each in lanes.values() for to in each.destinations}
+    return lanes, there.topic_partitions(sorted(topics & there.topics.keys()))
 
 
 def _with_former(

@@ -587,19 +587,21 @@ def test_partitions_whose_records_go_to_some_places_only_are_equal_there_and_not
         assert route["outcomes"].keys() <= {"left_out"}
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
 def test_what_went_to_other_partitions_while_the_route_spread_records_is_there(
-    mirror: MirrorFactory, sides: Sides, tmp_path: Path, delivery: str
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, delivery: str, partitions: int
 ) -> None:
     """The route spread records by their keys for a time, and does no more."""
     source, destination = sides
-    topic, count = f"spread-{delivery}", 50
+    topic, count = f"spread-{partitions}-{delivery}", 50
     to = f"jfk.{topic}"
-    create(source, topic, 3, **KEPT)
+    create(source, topic, partitions, **KEPT)
     create(destination, to, 3, **KEPT)
     running = mirror.of_file(topology(tmp_path, sides, topic, delivery=delivery))
     for turn, policy in enumerate(("same", "key", "same")):
-        topology(tmp_path, sides, topic, delivery=delivery, topics={"partitions": policy})
+        on = {"partition_mismatch": "skip_and_record"}
+        topology(tmp_path, sides, topic, delivery=delivery, topics={"partitions": policy}, on=on)
         write(source, topic, numbered(range(turn * count, (turn + 1) * count)))
         running.start()
         running.wait_copied()
