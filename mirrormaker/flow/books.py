@@ -66,6 +66,11 @@ class Books(Protocol):
         """
         ...
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be told what had been copied, or never will be."""
+        ...
+
     async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
         """How far these sources, as their logs are now, had been copied, where that can be told. Raises
         nothing.

@@ -18,6 +18,7 @@ from broker.errors import AuthenticationError, BrokerError, ConfigurationError, 
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
+from mirrormaker.flow.books import Books
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
 from mirrormaker.flow.exactly_once import LostBucket
@@ -86,6 +87,8 @@ class Holdings:
         """What the arbiter was told of before they were begun."""
         self._unread: dict[TopicPartition, str] = {}
         """Why it could not be told where these begin, nor of others."""
+        self._uncompared: set[TopicPartition] = set()
+        """Those that are to be started, and that the books could not be asked about."""
         self._to_store: set[TopicPartition] = set()
         """Those of which somebody waits for the position to be stored."""
         self._not_taken: dict[TopicPartition, str] = {}
@@ -190,7 +193,24 @@ class Holdings:
         if self._books is None or self.route.delivery is Delivery.EXACTLY_ONCE:
             return points
         reached = await self._books.reached([each for each in wanted if each.source in points])
+        if not self._books.is_known:
+            self._uncompared |= points.keys()
         return await with_lost_ends(self._source, points, reached)
+
+    async def _find_lost_later(self, books: Books, sources: frozenset[TopicPartition]) -> None:
+        """The books were not read yet as these were begun."""
+        partitions = self._engine.machine.partitions
+        while not books.is_known and sources & partitions.keys():
+            await books.reached(())  # which waits for that
+        held = {source: partitions[source] for source in sources & partitions.keys()}
+        reached = await books.reached([self._engine.crossing.assignment(source) for source in held])
+        points = {
+            source: StartingPoint(tuple(lane.position for lane in partition.lanes))
+            for source, partition in held.items()
+        }
+        for source, point in (await with_lost_ends(self._source, points, reached)).items():
+            if point.lost is not None and partitions.get(source) is held[source]:
+                self._engine.arbiter.meet(went_back(source, held[source].position, point.lost))
 
     def _arrears_of(self, source: TopicPartition, point: StartingPoint) -> Arrears | None:
         """What the owner before may have lost."""
@@ -253,6 +273,14 @@ class Holdings:
             lost, position = points[source].lost, min(points[source].lanes)
             if lost is not None and not engine.arbiter.goes_on_behind(source, position):
                 engine.arbiter.meet(went_back(source, position, lost))
+        late = frozenset(
+            source
+            for source in same & self._uncompared
+            if not engine.arbiter.goes_on_behind(source, min(points[source].lanes))
+        )
+        self._uncompared -= mine
+        if late and self._books is not None:
+            self._start_task(self._find_lost_later(self._books, late), "find what was lost")
         engine.arbiter.joined(mine)
         engine.writer.look_up_leaders()
         engine.writer.pump()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.flow import lost_ends
 from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
@@ -49,9 +51,14 @@ def surroundings(**arbiter: object) -> Any:
     )
 
 
-def holdings_of(engine: Any, member: Any, standing: Callable[[TopicPartition], object] = ignore) -> Holdings:
+def holdings_of(
+    engine: Any,
+    member: Any,
+    standing: Callable[[TopicPartition], object] = ignore,
+    books: Any = None,
+) -> Holdings:
     halts = SimpleNamespace(standing=standing)
-    parts: Any = SimpleNamespace(books=None, halts=halts, events=SimpleNamespace(note=ignore))
+    parts: Any = SimpleNamespace(books=books, halts=halts, events=SimpleNamespace(note=ignore))
     source: Any = SimpleNamespace(topics={})
     losses: Any = SimpleNamespace()
     holdings = Holdings(route(), source, engine, parts, ManualClock(), ignore, losses)
@@ -114,6 +121,41 @@ def test_a_topic_that_is_another_one_has_not_lost_its_end_though_the_source_tell
     holdings._successors.notice([SOURCE])
     holdings.take([SOURCE], {SOURCE: StartingPoint((0,), lost=(5, 150))})
     assert [trouble.kind for trouble in met] == ([] if met_first is None else [met_first])
+
+
+@pytest.mark.parametrize("end", [120, 150])
+def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copying_began_before(
+    monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    async def list_offsets_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
+        return Listed({each: OffsetAndTimestamp(offset=end) for each in wanted}, {})
+
+    async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+        return {each.source: 150 for each in assignments} if books.is_known else {}
+
+    async def main() -> None:
+        monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
+        engine.machine = FlowMachine(FlowConfig())
+        engine.crossing.assignment = lambda source: Assignment(
+            source=source, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0
+        )
+        async with asyncio.TaskGroup() as tasks:
+            engine.tasks = tasks
+            holdings = holdings_of(engine, member, books=books)
+            points = await holdings._find_lost([engine.crossing.assignment(SOURCE)], {SOURCE: at})
+            holdings.take([SOURCE], points)
+            assert met == []
+            books.is_known = True
+
+    met: list[Trouble] = []
+    at = StartingPoint((100,))
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+    engine = surroundings(meet=met.append, goes_on_behind=lambda *_: False)
+    books: Any = SimpleNamespace(is_known=False, reached=reached, begin=ignore)
+    run(main)
+    assert [(each.kind, each.position, each.lost) for each in met] == (
+        [(TroubleKind.SOURCE_TRUNCATED, 100, (120, 150))] if end == 120 else []
+    )
 
 
 def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> None:
