@@ -2,7 +2,9 @@
 
 Each pass is one, with all that surrounds its records at the destination up to the next known place. Passes
 may lie between the records of others there: a process that stood still while another took over writes what it
-had in its hands behind what that one has written, and counts it to the page that it was at.
+had in its hands behind what that one has written, and counts it to the page that it was at. What a pass has
+that lies before all of the passes before it, as after a seek to before the start, is a part of its own, which
+repeats nothing.
 """
 
 from __future__ import annotations
@@ -31,17 +33,21 @@ def stretches_of(passes: Sequence[Pass], begun: int, window: Range, kept: Range)
     """
     placed = [each for each in passes if each.to is not None] or list(passes[-1:])
     farthest = max(reversed(placed), key=lambda each: each.source.next)
+    earliest = min(placed, key=lambda each: each.source.first)
+    lowest = begun if placed[0] is earliest else placed[0].source.first
     reached = 0
     for index, each in enumerate(placed):
         until = window.next if each is farthest else each.source.next
-        first = min(each.source.first, reached if index else begun)
-        part = Range(max(first, window.first), min(until, window.next))
-        if part.length:
-            bounds = _bounds(each, placed, kept, is_whole=index > 0 or first == each.source.first)
-            yield Stretch(
-                source=part, to=_places(each, part, window, bounds), known=each, repeated_to=reached
-            )
-        reached = max(reached, part.next)
+        begin = begun if each is earliest else each.source.first
+        first = min(begin, reached) if index else begin
+        bounds = _bounds(each, placed, kept, is_whole=index > 0 or first == each.source.first)
+        for whole, repeated_to in ((Range(first, lowest), 0), (Range(max(first, lowest), until), reached)):
+            part = whole.within(window)
+            if part.length:
+                yield Stretch(
+                    source=part, to=_places(each, part, bounds), known=each, repeated_to=repeated_to
+                )
+        lowest, reached = min(lowest, first), max(reached, lowest, min(until, window.next))
 
 
 def _bounds(one: Pass, placed: Sequence[Pass], kept: Range, *, is_whole: bool) -> Range:
@@ -53,14 +59,14 @@ def _bounds(one: Pass, placed: Sequence[Pass], kept: Range, *, is_whole: bool) -
     return Range(max(one.to.first if is_whole else 0, kept.first), min(nexts, default=kept.next))
 
 
-def _places(one: Pass, part: Range, window: Range, bounds: Range) -> Range:
-    """Where a part of a pass is at the destination; what surrounds it there belongs to it unless the window
-    cuts it off.
+def _places(one: Pass, part: Range, bounds: Range) -> Range:
+    """Where a part of a pass is at the destination; what surrounds it there belongs to it unless it begins
+    or ends within the pass.
     """
     first, end = bounds
-    if part.first == window.first and part.first > one.source.first:
+    if part.first > one.source.first:
         first = max(_place_from(one, part.first, bounds), bounds.first)
-    if part.next == window.next and part.next < one.source.next:
+    if part.next < one.source.next:
         end = min(_place_from(one, part.next, bounds), bounds.next)
     return Range(first, end)
 

@@ -98,6 +98,24 @@ def test_what_a_process_writes_behind_one_that_went_on_farther_is_of_another_pas
     ]
 
 
+def test_what_was_copied_first_after_a_seek_to_before_the_start_repeats_nothing() -> None:
+    """The route began at 20, and was taken back to 14, and once more to 5, up to 9 alone, and then to 34."""
+    pages = [page((20, 0, 10)), page((14, 10, 20)), page((5, 30, 4)), page((34, 34, 6))]
+    assert judged(pages, 40, 50) == [
+        (Range(20, 30), Range(0, 10), 0),
+        (Range(14, 20), Range(10, 16), 0),
+        (Range(20, 34), Range(16, 30), 30),
+        (Range(5, 14), Range(30, 34), 0),
+        (Range(14, 40), Range(34, 50), 34),
+    ]
+
+
+def test_a_window_that_ends_before_the_first_pass_has_what_a_later_one_has_of_it() -> None:
+    passes = passes_of([page((20, 0, 10)), page((5, 10, 25))])
+    found = stretches_of(passes, 5, Range(8, 15), Range(0, 35))
+    assert [(each.source, each.to, each.repeated_to) for each in found] == [(Range(8, 15), Range(13, 20), 0)]
+
+
 @given(
     writes=some.lists(
         some.tuples(some.integers(0, 2), some.integers(0, 3), some.integers(1, 4), some.integers(0, 2)),
@@ -117,12 +135,12 @@ def test_every_place_is_read_by_whoever_judges_it(writes: list[tuple[int, int, i
     passes = passes_of(page(*each) for each in runs if each)
     index, end = DestinationIndex(passes), Range(0, to + 3)
     found = list(stretches_of(passes, 0, Range(0, max(at) + 2), end))
-    by_pass = {id(each.known): each for each in found}
     assert joined(each.source for each in found) == [Range(0, max(at) + 2)]
-    assert all(_covers(by_pass[id(each)], place) for each in passes for place in each.places())
+    assert all(_cover(found, each, place) for each in passes for place in each.places())
     for gap in index.gaps(Range(index.first or 0, end.next)):
-        assert any(index.is_neighbour(each, gap.first) and _covers(by_pass[id(each)], gap) for each in passes)
+        assert any(index.is_neighbour(each, gap.first) and _cover(found, each, gap) for each in passes)
 
 
-def _covers(stretch: Stretch, place: Range) -> bool:
-    return stretch.to.first <= place.first and place.next <= stretch.to.next
+def _cover(stretches: Sequence[Stretch], known: Pass, place: Range) -> bool:
+    read = joined(each.to for each in stretches if each.known is known)
+    return any(each.first <= place.first and place.next <= each.next for each in read)
