@@ -62,6 +62,7 @@ def main(kind: str, table: str, *settings: str) -> None:
     sink.append(1, frame.where("id >= 20"))
     seen["replaced"] = ids()
     seen["changed"] = reach_problem(spark, spec.target, frame.withColumn("more", frame.id))
+    seen["retyped"] = reach_problem(spark, spec.target, frame.withColumn("hour", frame.hour.cast("string")))
     try:
         open_lake(place("two"), spec, frame).claim()
     except ConfigurationError as error:

@@ -293,4 +293,7 @@ def test_lakes_know_batches_again_and_replace_windows(tmp_path: Path, kind: str)
     assert seen["appended"] == list(range(30))
     assert seen["replaced"] == sorted({*range(30), 113, 114} - {13, 14})
     assert seen["changed"] == f"{table}: has no column more: there are id, date, hour"
+    if kind == "delta":
+        told = "column 'hour' is string, and int in the table: choose another table, or cast it"
+        assert seen["retyped"] == f"{table}: {told}"
     assert "another checkpoint" in seen["refused"]

@@ -16,6 +16,7 @@ from broker.errors import ConfigurationError
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.sinks.database import NOTES, DatabaseSink, match_columns
 from mirrormaker.pipelines.sinks.jdbc_connection import DatabaseError, JdbcConnection
+from mirrormaker.pipelines.sinks.lake import changed_types
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.sinks.sink import SinkPlace, sink_identity
 from mirrormaker.pipelines.table_files import TableFiles
@@ -49,6 +50,28 @@ def url(spark: SparkSession, tmp_path: Path) -> str:
 
 def rows(spark: SparkSession, url: str, table: str) -> list[Any]:
     return list(spark.read.format("jdbc").options(url=url, dbtable=table).load().collect())
+
+
+@pytest.mark.parametrize(
+    ("now", "there", "is_taken"),
+    [
+        ("v int", "v int", True),
+        ("V int", "v int", True),
+        ("v tinyint", "v int", True),
+        ("v bigint", "v int", False),
+        ("v int", "v bigint", False),
+        ("v string", "v double", False),
+        ("v double", "v string", False),
+        ("v decimal(10,2)", "v decimal(12,2)", False),
+        ("v struct<a: int>", "v struct<a: int, b: int>", True),
+        ("v string", "v struct<a: int>", False),
+    ],
+)
+def test_a_table_of_delta_keeps_the_types_of_its_columns(
+    spark: SparkSession, now: str, there: str, is_taken: bool
+) -> None:
+    told = changed_types(*(spark.createDataFrame([], columns).schema for columns in (now, there)))
+    assert (told == []) is is_taken
 
 
 def test_sinks_are_known_by_what_they_write_and_no_two_alike() -> None:

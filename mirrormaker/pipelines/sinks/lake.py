@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import AtomicType, ByteType, DataType, IntegerType, ShortType, StructType
 
 from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.pipelines.session import has_lake, missing_lake
@@ -215,11 +216,11 @@ def reach_problem(spark: SparkSession, sink: LakeSink, frame: DataFrame) -> str 
     try:
         match sink.format:
             case LakeFormat.DELTA:
-                columns = spark.read.format("delta").load(sink.table).columns
+                there = spark.read.format("delta").load(sink.table).schema
             case LakeFormat.ICEBERG:
                 if not spark.catalog.tableExists(sink.table):
                     return None
-                columns = spark.table(sink.table).columns
+                there = spark.table(sink.table).schema
     except (PySparkException, Py4JError) as error:
         text = message_of(error) if isinstance(error, Py4JError) else str(error).split("\n")[0]
         if any(word in text for word in _NO_SOURCE):
@@ -227,9 +228,35 @@ def reach_problem(spark: SparkSession, sink: LakeSink, frame: DataFrame) -> str 
         if any(word in text for word in _OF_ANOTHER_SPARK):
             return f"the jars of {sink.format.value} are for another Spark than {spark.version}: {text}"
         return None if "DELTA_TABLE_NOT_FOUND" in text or "PATH_NOT_FOUND" in text else text
-    if strange := [name for name in frame.columns if name.lower() not in map(str.lower, columns)]:
-        return f"{sink.table}: has no column {', '.join(strange)}: there are {', '.join(columns)}"
+    if strange := [name for name in frame.columns if name.lower() not in map(str.lower, there.names)]:
+        return f"{sink.table}: has no column {', '.join(strange)}: there are {', '.join(there.names)}"
+    if sink.format is LakeFormat.DELTA and (changed := changed_types(frame.schema, there)):
+        return f"{sink.table}: {'; '.join(changed)}: choose another table, or cast it"
     return None
+
+
+_SMALL = (ByteType, ShortType, IntegerType)
+"""Whole numbers that are alike in files of Parquet, the narrowest first."""
+
+
+def changed_types(now: StructType, there: StructType) -> list[str]:
+    """Which columns have a type that Delta does not take for the table's, in words. What lists and structures
+    hold it tells by itself.
+    """
+    known = {field.name.lower(): field.dataType for field in there}
+    return [
+        f"column {field.name!r} is {field.dataType.simpleString()}, and {kind.simpleString()} in the table"
+        for field in now
+        if (kind := known[field.name.lower()]) != field.dataType
+        and (isinstance(kind, AtomicType) or isinstance(field.dataType, AtomicType))
+        and not _is_narrower(field.dataType, kind)
+    ]
+
+
+def _is_narrower(now: DataType, there: DataType) -> bool:
+    if not (isinstance(now, _SMALL) and isinstance(there, _SMALL)):
+        return False
+    return _SMALL.index(type(now)) < _SMALL.index(type(there))
 
 
 @contextmanager
