@@ -171,6 +171,23 @@ def database_sink(spark: SparkSession, url: str, table: str, frame: DataFrame) -
     return DatabaseSink(place, spec, frame)
 
 
+def test_types_that_a_table_does_not_take_are_told_before_anything_is_written(place: Place, url: str) -> None:
+    database = f"{{jdbc: {{url: '{url}', table: orders}}}}"
+    place.keys = f"{SCHEMA}    steps: [{FLAT}]\n    sinks: [{database}]\n"
+    place.produce([order(0, 0)])
+    place.run()
+    place.produce([order(1, 0)])
+    place.keys = place.keys.replace("value.price", "string(value.price) as price")
+    place.keys = place.keys.replace("sinks: [", "sinks: [{parquet: out}, ")
+    with pytest.raises(RunFailedError, match=r"orders: .*'DOUBLE' cannot hold values of type 'CLOB'"):
+        place.run()
+    assert not place.files()
+    place.keys = place.keys.replace("string(value.price)", "value.price")
+    assert place.run().rows_written == {"0-parquet": 1, "1-jdbc": 1}
+    (note,) = rows(place.spark, url, NOTES)
+    assert (note.BATCH, note.STAGING) == (1, None)
+
+
 def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -> None:
     frame = spark.range(3).selectExpr("id", "id / 2 as price")
     sink = database_sink(spark, url, "orders", frame)

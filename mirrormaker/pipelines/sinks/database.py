@@ -72,9 +72,11 @@ class DatabaseSink:
                         f" or delete the rows and that of {self._place.owner!r} in {self._notes}"
                     ]
                 )
-            self._have_table(connection)
+            was_there = self._have_table(connection)
             self._names = match_columns(self._table, self._columns, connection.columns(self._table))
             self._drop_staging(connection)
+            if was_there:
+                self._try_types(connection)
 
     def append(self, number: int, frame: DataFrame) -> int:
         with self._connected() as connection:
@@ -127,7 +129,12 @@ class DatabaseSink:
         with connection.transaction():
             if first:
                 connection.change(first)
-            rows = connection.change(f"INSERT INTO {self._table} ({names}) SELECT {staged} FROM {staging}")
+            try:
+                rows = connection.change(
+                    f"INSERT INTO {self._table} ({names}) SELECT {staged} FROM {staging}"
+                )
+            except DatabaseError as error:
+                raise DatabaseError(f"{self._table}: {error}") from error
             self._check_staged(connection, staging, int(seen.get["rows"]))
             note(rows)
         self._drop_staging(connection)
@@ -173,10 +180,21 @@ class DatabaseSink:
                 " staging VARCHAR(300))"
             )
 
-    def _have_table(self, connection: JdbcConnection) -> None:
-        """Make it where it is lacking. One that could not be read just now may be there, and stays."""
-        if not connection.has_table(self._table):
-            self._write(self._place.spark.createDataFrame([], self._schema), self._table, "ignore")
+    def _have_table(self, connection: JdbcConnection) -> bool:
+        """Make it where it is lacking; returns whether it was there. One that could not be read just now may
+        be there, and stays.
+        """
+        if connection.has_table(self._table):
+            return True
+        self._write(self._no_rows(), self._table, "ignore")
+        return False
+
+    def _try_types(self, connection: JdbcConnection) -> None:
+        """Move no rows in, as those of a batch are: many databases tell then what types they do not take."""
+        self._move_in(connection, self._no_rows(), "", lambda moved: None)
+
+    def _no_rows(self) -> DataFrame:
+        return self._place.spark.createDataFrame([], self._schema)
 
     def _drop_staging(self, connection: JdbcConnection) -> None:
         told = connection.row(f"SELECT staging FROM {self._notes} WHERE sink = ?", self._place.owner)
