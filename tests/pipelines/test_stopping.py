@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import re
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from mirrormaker.pipelines.runner import Runner, RunRequest
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import PipelineName
 from tests.conftest import until
+from tests.pipelines.stderr_of_spark import without_words_of_pyspark
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 WAITING = "tests.pipelines.waiting_job:run"
@@ -166,21 +166,6 @@ def test_a_batch_that_is_ended_leaves_no_traceback(caplog: pytest.LogCaptureFixt
     assert not caplog.records
     fail_in_callback()
     assert len(caplog.records) == 1
-
-
-BROKEN_PIPE_OF_PYSPARK = re.compile(
-    r"Traceback \(most recent call last\):\n"
-    r"(  File \"[^\"]*/pyspark/daemon\.py\".*\n(    .*\n)*)*"
-    r"(BrokenPipeError: .*\n|.*\Z)"
-)
-"""Its daemon may tell of a worker that is gone, on the stderr that it shares, and be ended as it does."""
-
-
-def without_words_of_pyspark(log: str) -> str:
-    """The lines of our log, then what else was said, but for broken pipes: they come in between."""
-    lines = log.splitlines(keepends=True)
-    other = "".join(line for line in lines if not line.startswith("{"))
-    return "".join(line for line in lines if line.startswith("{")) + BROKEN_PIPE_OF_PYSPARK.sub("", other)
 
 
 @pytest.mark.long
