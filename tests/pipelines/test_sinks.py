@@ -196,6 +196,21 @@ def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -
     assert sorted(tuple(row) for row in rows(spark, url, "orders")) == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
+def test_a_table_that_lacks_batches_takes_no_later_ones(spark: SparkSession, url: str) -> None:
+    """As one that was put back from a copy."""
+    frame = spark.range(3).selectExpr("id")
+    sink = database_sink(spark, url, "orders", frame)
+    sink.claim()
+    assert sink.append(4, frame) == 3, "it is new to the pipeline"
+    for number, lacking in ((6, "batch 5"), (8, "batches 5 to 7")):
+        with pytest.raises(DatabaseError, match=rf"^orders: {lacking} .* say batch {number - 1} for 'p/jdbc"):
+            sink.append(number, frame)
+    assert len(rows(spark, url, "orders")) == 3
+    with JdbcConnection.open(spark, {"url": url}) as connection:
+        connection.change(f"UPDATE {NOTES} SET batch = ?", 7)
+    assert sink.append(8, frame) == 3
+
+
 @pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_rows_of_a_task_that_was_run_twice_are_not_moved_in(
     spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch, count: int

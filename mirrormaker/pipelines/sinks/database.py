@@ -9,7 +9,8 @@ Spark, moves them and notes the batch in `mirrormaker_batches`, which stands bes
     row_count    how many rows it had
     staging      the table that rows are being written into, removed by the next run if this one dies
 
-So the database itself says which batches it holds; a batch that comes again is passed over.
+So the database itself says which batches it holds; a batch that comes again is passed over, and none is taken
+while one before it is lacking.
 
 Each task of Spark's writer commits by itself: one that is run again, as its machine was lost before the
 driver heard of the first, has written its rows twice. So rows are counted on their way, and none is moved in
@@ -83,6 +84,8 @@ class DatabaseSink:
             noted, rows = self._noted(connection)
             if noted >= number:
                 return rows
+            if _NO_BATCH < noted < number - 1:
+                raise DatabaseError(self._gap(noted, number))
 
             def note(moved: int) -> None:
                 told = f"UPDATE {self._notes} SET batch = ?, row_count = ? WHERE sink = ? AND batch = ?"
@@ -164,6 +167,14 @@ class DatabaseSink:
         if told is None:
             raise DatabaseError(f"{self._notes}: the row of {self._place.owner!r} is gone")
         return int(str(told[0])), int(str(told[1]))
+
+    def _gap(self, noted: int, number: int) -> str:
+        lacking = f"batch {noted + 1}" if noted == number - 2 else f"batches {noted + 1} to {number - 1}"
+        return (
+            f"{self._table}: {lacking} of this pipeline never came into it: it is older than the checkpoint,"
+            " as a copy that was put back, or was no sink meanwhile. Put the right one back; or reload what"
+            f" it lacks, and have {self._notes} say batch {number - 1} for {self._place.owner!r}"
+        )
 
     def _note_of(self, connection: JdbcConnection) -> list[object] | None:
         """The last batch and its rows."""
