@@ -20,7 +20,7 @@ from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.header_check import HeaderCheck
 from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms, Origin
-from mirrormaker.audit.lane_runs import Pass, last_place
+from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
@@ -93,6 +93,9 @@ class DeepAudit:
                     repeated_to=stretch.repeated_to,
                     lost=view.lost.get(source, ()),
                     is_elsewhere=self._is_elsewhere(expectation, source, number),
+                    kin=OtherPasses()
+                    if stretch.known is None
+                    else OtherPasses.beside(stretch.known, view.passes[source, to]),
                 ),
                 findings,
                 stretch.known,

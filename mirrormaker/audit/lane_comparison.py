@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import NO_SKIPS, WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
-from mirrormaker.audit.lane_runs import Pass, Whereabouts
+from mirrormaker.audit.lane_runs import OtherPasses, Pass, Whereabouts
 from mirrormaker.audit.ranges import NOTHING, Range
 from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.topology.model import Delivery
@@ -51,6 +51,8 @@ class LaneTerms:
     """Source offsets that may have been lost while the route delivered at most once."""
     is_elsewhere: Callable[[int], bool] = lambda _: False
     """Whether the record at a source offset is in another lane to the same topic, by the ledger."""
+    kin: OtherPasses = field(default_factory=OtherPasses)
+    """Of the lane: they may have what this one left out, or left to another lane."""
 
 
 class Origin(NamedTuple):
@@ -132,9 +134,10 @@ class LaneComparison:
 
     def take_equal(self, first: int, count: int) -> None:
         """So many records from a source offset on are at the destination as they should be."""
-        repeated = min(max(self._terms.repeated_to - first, 0), count)
+        judged = min(max(self._terms.repeated_to - first, 0), count)
+        repeated = judged - sum(map(self._terms.kin.left_out, range(first, first + judged)))
         self._findings.outcomes[Outcome.REPEATED] += repeated
-        self._findings.records += count - repeated
+        self._findings.records += count - judged
         self._findings.equal += count - repeated
         self._alignment.begin()
 
@@ -239,9 +242,12 @@ class LaneComparison:
             self._heed_alignment()
 
     def _take_unplaced(self, item: Item, place: Whereabouts) -> None:
-        if place is Whereabouts.NOWHERE and item.outcome is not None:
-            self._findings.outcomes[item.outcome] += 1
-            return
+        if place is Whereabouts.NOWHERE:
+            if self._terms.kin.have_copy_of(item.offset):
+                return
+            if item.outcome is not None:
+                self._findings.outcomes[item.outcome] += 1
+                return
         self._alignment.take_source([item])
         self._heed_alignment()
 
@@ -260,7 +266,8 @@ class LaneComparison:
         """A record that no expected one belongs to."""
         source = known.source_of(there.offset)
         if source is not None and self._terms.is_elsewhere(source):
-            self._take_moved(source, there)
+            self._findings.outcomes[Outcome.REPEATED] += 1  # while the topic had other partitions
+            self._tell_tally(None, there)
         elif source is not None:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
             self._tell_tally(None, there)
@@ -281,16 +288,9 @@ class LaneComparison:
         if terms.delivery is Delivery.AT_MOST_ONCE and terms.is_exclusive and len(self._beside) < PAIRS_MAX:
             self._beside[there.content] += 1
 
-    def _take_moved(self, source: int, there: Item) -> None:
-        """A copy that was made while the topic had other partitions, of a record that was copied again."""
-        if self._terms.delivery is Delivery.AT_LEAST_ONCE or there.may_repeat:
-            self._findings.outcomes[Outcome.REPEATED] += 1
-        else:
-            self._add(DifferenceKind.DOUBLED, source, there.offset)
-        self._tell_tally(None, there)
-
     def _count_equal(self, item: Item) -> None:
-        is_repeated = item.offset < self._terms.repeated_to
+        is_judged = item.offset < self._terms.repeated_to
+        is_repeated = is_judged and not self._terms.kin.left_out(item.offset)
         if is_repeated:
             self._findings.outcomes[Outcome.REPEATED] += 1
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from operator import attrgetter
@@ -152,6 +153,29 @@ class Pass:
         if low < 0 or self._known[low].source + self._known[low].length <= within.first:
             low += 1
         return self._known[low : bisect_right(self._sources, within.next - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPasses:
+    """Those of a lane beside one of them, in the order of the destination."""
+
+    before: Sequence[Pass] = ()
+    behind: Sequence[Pass] = ()
+
+    @classmethod
+    def beside(cls, one: Pass, passes: Sequence[Pass]) -> OtherPasses:
+        """Of all of a lane."""
+        at = passes.index(one)
+        return cls(passes[:at], passes[at + 1 :])
+
+    def have_copy_of(self, offset: int) -> bool:
+        """Whether any of them copied the record at a source offset."""
+        return any(each.has_copy_of(offset) for each in chain(self.before, self.behind))
+
+    def left_out(self, offset: int) -> bool:
+        """Whether those before dealt with the record at a source offset, and made no copy."""
+        places = {each.place_of(offset) for each in self.before} - {Whereabouts.UNRECORDED}
+        return places == {Whereabouts.NOWHERE}
 
 
 def last_place(passes: Iterable[Pass], offset: int) -> int | None:

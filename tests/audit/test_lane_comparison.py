@@ -14,7 +14,7 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.expectation import LanePlaces
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.lane_comparison import PAIRS_MAX, LaneComparison, LaneTerms, Origin
-from mirrormaker.audit.lane_runs import Pass, last_place, passes_of
+from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place, passes_of
 from mirrormaker.audit.ranges import Range
 from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
@@ -163,7 +163,7 @@ def test_what_is_copied_again_just_now_is_repeated_before_the_ledger_knows_of_it
     assert told(by_hand) == [("doubled", 2, 4)], "it names no producer"
 
 
-def test_what_the_ledger_has_in_another_partition_too_is_repeated_where_that_may_be() -> None:
+def test_what_the_ledger_has_in_another_partition_too_is_repeated() -> None:
     """Copied once more after the topic had got partitions: here only every other record belongs any more."""
     (known,) = passes_of([page(0, 0, 6)])
     (elsewhere,) = passes_of([page(0, 0, 6)])
@@ -172,10 +172,37 @@ def test_what_the_ledger_has_in_another_partition_too_is_repeated_where_that_may
     assert (places.is_elsewhere(0, 2), places.is_elsewhere(0, 6)) == (True, False)
     moved: dict[str, object] = {"is_elsewhere": lambda offset: places.is_elsewhere(0, offset)}
     here = [item for item in items(range(6)) if item.offset % 2 == 0]
-    findings = compare(here, items(range(6)), known, **moved)
-    assert (told(findings), findings.outcomes, findings.equal) == ([], {Outcome.REPEATED: 3}, 3)
-    exactly = compare(here, items(range(6)), known, delivery=Delivery.EXACTLY_ONCE, **moved)
-    assert told(exactly) == [("doubled", 1, 1), ("doubled", 3, 3), ("doubled", 5, 5)]
+    for delivery in Delivery:
+        findings = compare(here, items(range(6)), known, delivery=delivery, **moved)
+        assert (told(findings), findings.outcomes, findings.equal) == ([], {Outcome.REPEATED: 3}, 3)
+
+
+def test_what_a_pass_left_out_is_in_another_of_the_lane() -> None:
+    """Copied once more after its topic had got partitions, or without a filter that there was."""
+    left_out = page(0, 0, 1)
+    left_out.add_run(2, 1, 1)
+    left_out.cover(4)
+    passes = passes_of([left_out, page(0, 2, 4)])
+    assert len(passes) == 2
+    one, other = passes
+    source = items(range(4))
+    first = compare(source, items([0, 2]), one, kin=OtherPasses.beside(one, passes))
+    assert (told(first), first.records, first.equal, first.outcomes) == ([], 4, 2, {})
+    terms = {"kin": OtherPasses.beside(other, passes), "repeated_to": 4}
+    second = compare(source, items(range(4), 2), other, **terms)
+    assert (told(second), second.records, second.equal) == ([], 0, 2)
+    assert second.outcomes == {Outcome.REPEATED: 2}
+    alike = Findings()
+    batches = LaneComparison(
+        LaneTerms(source=SOURCE, destination=DESTINATION, delivery=Delivery.AT_LEAST_ONCE, **terms),  # type: ignore[arg-type]
+        alike,
+        other,
+        DestinationIndex(passes),
+    )
+    batches.take_equal(0, 4)
+    assert (alike.records, alike.equal, alike.outcomes) == (0, 2, {Outcome.REPEATED: 2})
+    lacking = compare(source, items([0, 2]), one)
+    assert told(lacking) == [("missing", 1, None), ("missing", 3, None)], "no pass has them"
 
 
 @pytest.mark.parametrize(

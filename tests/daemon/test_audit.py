@@ -652,3 +652,73 @@ def test_what_is_copied_again_to_other_partitions_after_a_kill_is_repeated(
     (partition,) = route["partitions"]
     assert (code, found(route), partition["outcomes"]) == (0, [], {"repeated": count})
     assert partition["records"] == partition["equal"] == 2 * count
+
+
+def seek_at_rest(running: MirrorProcess, topic: str, to: str) -> None:
+    """Of a process that has ended; the group waits for it for a while, unless the route pauses."""
+    for words in (("pause",), ("seek", "--to", to), ("resume",)):
+        verb, *options = words
+        done = mirrormaker(verb, str(running.file), f"route-{topic}", *options)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("delivery", "policy"),
+    [
+        ("exactly_once", "key"),
+        pytest.param("exactly_once", "round_robin", marks=pytest.mark.long),
+        pytest.param("at_least_once", "key", marks=pytest.mark.long),
+    ],
+)
+def test_what_a_seek_has_copied_again_to_other_partitions_is_repeated(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, delivery: str, policy: str
+) -> None:
+    """The destination has got partitions since: some records go where others that were there went before."""
+    source, destination = sides
+    topic, count, back_to = f"sought-{policy}-{delivery}", 200, 50
+    to = f"jfk.{topic}"
+    create(source, topic, 1, **KEPT)
+    create(destination, to, 3, **KEPT)
+    write(source, topic, numbered(range(count)))
+    running = mirror.of_file(
+        topology(tmp_path, sides, topic, delivery=delivery, topics={"partitions": policy})
+    )
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    grow(destination, to, 5)
+    seek_at_rest(running, topic, str(back_to))
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    assert len(consume(destination, to, 5, 2 * count - back_to)) == 2 * count - back_to
+    for options in ((), ("--deep",), ("--deep", "--window", "1h")):
+        code, route = audit(running.file, *options)
+        assert (code, found(route)) == (0, []), (options, route["partitions"])
+        told = route["records"], route["equal"], route["outcomes"]
+        assert told == (count, count, {"repeated": count - back_to}), options
+
+
+@pytest.mark.long
+def test_what_a_filter_left_out_before_a_seek_has_come_since(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path
+) -> None:
+    source, _ = sides
+    topic, count = "unfiltered", 90
+    create(source, topic, 1, **KEPT)
+    write(source, topic, numbered(range(count)))
+    odd_keys = [{"keep": {"key_matches": ".*[13]"}}]
+    running = mirror.of_file(topology(tmp_path, sides, topic, filters=odd_keys))
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    topology(tmp_path, sides, topic)
+    seek_at_rest(running, topic, "earliest")
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    for options in ((), ("--deep",), ("--deep", "--window", "1h")):
+        code, route = audit(running.file, *options)
+        assert (code, found(route)) == (0, []), (options, route["partitions"])
+        told = route["records"], route["equal"], route["outcomes"]
+        assert told == (count, count, {"repeated": count * 2 // 5}), options
