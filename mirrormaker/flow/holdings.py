@@ -92,7 +92,7 @@ class Holdings:
         self._to_store: set[TopicPartition] = set()
         """Those of which somebody waits for the position to be stored."""
         self._not_taken: dict[TopicPartition, str] = {}
-        """Why the delivery could not take these over, unless the arbiter was told."""
+        """Why these could not be taken over, unless the arbiter was told."""
         self.is_ending = False
         """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
@@ -176,15 +176,32 @@ class Holdings:
         await crossing.make_ready({source.topic for source in partitions} & self._topics)
         wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
         known = await self._engine.mode.take_over(wanted)
-        for source in known:
-            self._not_taken.pop(source, None)
         points = await self._positions.go_on(known)
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
         points = await self._find_lost(wanted, points)
-        lacked = {source: self._arrears_of(source, point) for source, point in points.items()}
-        await self._losses.write(losses_of(lacked))
-        return points
+        unnoted = await self._note_losses(points)
+        for source in known.keys() - unnoted:
+            self._not_taken.pop(source, None)
+        return {source: point for source, point in points.items() if source not in unnoted}
+
+    async def _note_losses(self, points: Points) -> frozenset[TopicPartition]:
+        """What the owner before may have lost is noted before these are begun; returns those of which it
+        cannot be: they are tried again, and keep no other. Raises AuthenticationError.
+        """
+        losses = losses_of({source: self._arrears_of(source, point) for source, point in points.items()})
+        try:
+            await self._losses.write(losses)
+        except AuthenticationError:
+            raise
+        except BrokerError as error:
+            unnoted = frozenset(loss.source for loss in losses)
+            problem = f"destination: what may have been lost is not noted: {error}"
+            if any(self._not_taken.get(source) != problem for source in unnoted):
+                self._log.warning("losses_not_noted", partitions=len(unnoted), error=str(error))
+            self._not_taken |= dict.fromkeys(unnoted, problem)
+            return unnoted
+        return frozenset()
 
     async def _find_lost(
         self, wanted: Collection[Assignment], points: dict[TopicPartition, StartingPoint]

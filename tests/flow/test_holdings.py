@@ -17,8 +17,9 @@ from mirrormaker.flow import lost_ends
 from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
-from mirrormaker.flow.group_positions import StartingPoint
+from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.holdings import Holdings
+from mirrormaker.flow.losses import Loss
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.standing import Standing
@@ -220,6 +221,44 @@ def test_why_a_partition_was_not_begun_is_not_told_of_it_after_it_was_anothers()
         member.assignment = frozenset({SOURCE})
         assert holdings.not_begun == {}
 
+    run(main)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT])
+def test_where_it_cannot_be_noted_what_may_be_lost_that_is_shown_and_keeps_no_other_partition(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(GroupPositions, "go_on", go_on)
+        engine = surroundings()
+        engine.crossing.make_ready = ready
+        engine.mode.take_over = take_over
+        holdings = holdings_of(engine, member)
+        holdings._losses = losses
+        for _ in range(2):
+            assert (await holdings.prepare([SOURCE, OTHER])).keys() == {OTHER}
+            (said,) = holdings.not_begun.values()
+            assert said.problem == f"destination: what may have been lost is not noted: {refusals[0]}"
+        refusals.clear()
+        assert (await holdings.prepare([SOURCE, OTHER])).keys() == {SOURCE, OTHER}
+        assert holdings.not_begun == {}
+
+    async def ready(topics: object) -> None: ...
+
+    async def take_over(wanted: Collection[Assignment]) -> Mapping[TopicPartition, None]:
+        return {each.source: None for each in wanted}
+
+    async def go_on(self: object, known: object) -> Mapping[TopicPartition, StartingPoint]:
+        return {SOURCE: StartingPoint((9,), "5"), OTHER: StartingPoint((5,), "5")}
+
+    async def write(lost: Collection[Loss]) -> None:
+        assert lost == [Loss(SOURCE, 5, 9)]
+        for refusal in refusals:
+            raise refusal
+
+    refusals = [ProtocolError(code, "no notes now")]
+    losses: Any = SimpleNamespace(write=write)
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
     run(main)
 
 
