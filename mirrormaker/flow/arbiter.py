@@ -24,6 +24,7 @@ from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, Partition
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
+    ANOTHER_LOG,
     OBSTACLES,
     PASSING,
     WHOLE_TOPIC,
@@ -35,8 +36,8 @@ from mirrormaker.flow.trouble import (
 )
 from mirrormaker.topology.model import RouteSpec
 
-_OF_A_PLACE = frozenset({TroubleKind.SOURCE_GAP, TroubleKind.SOURCE_TRUNCATED})
-"""What the source lacks at one offset, and is met only there."""
+_OF_A_PLACE = ANOTHER_LOG | {TroubleKind.SOURCE_GAP}
+"""What the source lacks, or is not as it was, at one offset: met only there."""
 
 
 class Halts(Protocol):

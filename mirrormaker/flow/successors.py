@@ -63,11 +63,9 @@ class Successors:
     def begin(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Copying of these begins; tell of those that are others than before."""
         for source, point in points.items():
-            former = point.former_position
-            if former is None and self.is_other(source, point):
-                former = 0
+            start, is_other = min(point.lanes), self.is_other(source, point)
+            former = start if point.former_position is None else point.former_position
             self._found.discard(source)
             self._missed.discard(source)
-            if former is not None:
-                start = min(point.lanes)
+            if is_other:
                 self._arbiter.meet(recreated(source, former, SourceRange(start=start, end=start)))

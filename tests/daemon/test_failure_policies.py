@@ -654,3 +654,26 @@ def test_what_another_route_brought_of_a_topic_of_before_is_nothing_to_a_new_rou
         assert running.stop() == 0
         delete_topic(source)
     assert count(destination, "all.flights" if "topics" in keys else "other.flights", 1) >= 30
+
+
+@pytest.mark.long
+def test_a_topic_that_was_made_anew_stands_no_more_once_its_route_was_sent_elsewhere(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, topic_recreated="pause_partition")
+    running.kill()
+    delete_topic(source)
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(100, 130), 1)
+    running.start()
+    wait_halted(running, "topic_recreated")
+    assert running.stop() == 0
+    seek = ("seek", str(running.file), "jfk-to-aggregate", "--to", "10")
+    wait_until(lambda: mirrormaker(*seek).returncode == 0, "the group has no member any more")
+    running.start()
+    running.wait_copied()
+    running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 120)]
+    assert values == [*range(100), *range(110, 130)]
+    assert running.stop() == 0

@@ -319,7 +319,7 @@ def test_a_release_holds_where_the_position_went_back_with_what_the_source_lost(
     assert scene.kept.halts == {}
 
 
-@pytest.mark.parametrize("kind", [TroubleKind.SOURCE_GAP, TroubleKind.SOURCE_TRUNCATED])
+@pytest.mark.parametrize("kind", sorted(LASTING - {TroubleKind.TOPIC_DELETED}, key=lambda kind: kind.value))
 @pytest.mark.parametrize("is_released", [False, True])
 def test_a_partition_that_was_sent_elsewhere_stands_no_more(kind: TroubleKind, is_released: bool) -> None:
     scene, trouble = Scene(FailurePolicies()), replace(trouble_of(kind), position=POSITION - 50)

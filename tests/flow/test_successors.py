@@ -57,6 +57,15 @@ def test_a_topic_that_was_taken_for_deleted_is_the_same_where_its_position_says_
     assert found == ([TroubleKind.TOPIC_RECREATED] if is_other else [])
 
 
+def test_a_topic_that_is_another_without_a_position_of_before_stands_where_it_begins() -> None:
+    """There it is known again by the next process."""
+    scene = Scene(is_missed=True)
+    scene.source.topics["flights"] = SimpleNamespace(topic_id=NO_TOPIC_ID)
+    scene.successors.notice([SOURCE])
+    scene.successors.begin({SOURCE: StartingPoint((5,))})
+    assert [(each.position, each.resume_at) for each in scene.met] == [(5, 5)]
+
+
 def test_a_topic_that_was_taken_for_deleted_is_the_same_where_its_id_is_that_of_before() -> None:
     """Though positions say nothing of it, as those in ZooKeeper. It was unknown for a moment."""
     scene = Scene()
