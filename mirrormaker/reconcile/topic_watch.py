@@ -59,7 +59,12 @@ class TopicWatch:
         self._clock = clock
         self._absences: dict[str, tuple[int, float]] = {}
         """Looks in a row that did not find a topic, and when the first was."""
-        self._absent, self._misshapen, self._refused = (_Told(listener) for _ in range(3))
+        told: dict[str, dict[_Told, TroubleKind]] = {}
+        self._absent, self._misshapen, self._refused = (_Told(listener, told) for _ in range(3))
+
+    def look_failed(self) -> None:
+        """It is not known what was there then: a node may have been started anew meanwhile."""
+        self._absences.clear()
 
     async def find_absent(self, naming: TopicNaming, selected: Iterable[str]) -> dict[str, str]:
         """Topics that were copied, are still to be, and are not there, each with the reason. Raises
@@ -169,23 +174,27 @@ class TopicWatch:
 
 
 class _Told:
-    """What one look has told, of each topic."""
+    """What one look has told, of each topic. The listener knows of one thing for a topic: once that has
+    passed the other looks tell it again of what they find on.
+    """
 
-    def __init__(self, listener: TroubleListener) -> None:
+    def __init__(self, listener: TroubleListener, told: dict[str, dict[_Told, TroubleKind]]) -> None:
+        """`told`: by all looks."""
         self._listener = listener
-        self._kinds: dict[str, TroubleKind] = {}
+        self._told = told
 
     def tell(self, trouble: Trouble) -> None:
         """Unless that was told last."""
         topic = trouble.source.topic
-        if self._kinds.get(topic) is not trouble.kind:
+        if self._told.get(topic, {}).get(self) is not trouble.kind:
             self.passed(topic)
-            self._kinds[topic] = trouble.kind
+            self._told.setdefault(topic, {})[self] = trouble.kind
             self._listener.meet(trouble)
 
     def passed(self, topic: str) -> None:
-        """Nothing is wrong with it any more."""
-        if self._kinds.pop(topic, None) is not None:
+        """Nothing is wrong with it any more, as far as this look goes."""
+        if self in self._told.get(topic, {}):
+            del self._told[topic]
             self._listener.passed(TopicPartition(topic, WHOLE_TOPIC))
 
 

@@ -140,6 +140,7 @@ class TopicReconciler:
             try:
                 await self.look()
             except BrokerError as error:
+                self._watch.look_failed()
                 if self.problem is None:
                     self._log.warning("topics_not_reconciled", error=str(error))
                 self.problem = str(error)

@@ -82,6 +82,18 @@ class Heard:
         return asyncio.run(self.watch.find_absent(self.naming, here))
 
 
+def test_a_topic_is_not_deleted_where_the_source_could_not_be_asked_in_between() -> None:
+    """Nobody knows whether it was there then: a node may have started twice."""
+    heard = Heard()
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    heard.absent(TOPIC)
+    heard.absent()
+    heard.watch.look_failed()
+    assert heard.absent() == {}
+    assert heard.told == []
+    assert heard.absent() != {}
+
+
 def test_a_right_that_is_withdrawn_twice_is_told_twice() -> None:
     heard = Heard()
     for _ in range(2):
@@ -189,6 +201,18 @@ def test_a_step_that_is_refused_again_is_told_again() -> None:
     late = replace(refused, step=replace(step, name="late"), code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     heard.watch.look_at_steps((late,), planned("late"))
     assert heard.told[-1] == "destination_full"
+
+
+def test_what_one_look_finds_on_is_told_again_once_what_another_found_has_passed() -> None:
+    heard = Heard()
+    step = AddPartitions(cluster=ClusterName("aggregate"), name=TOPIC, have=1, partitions=2)
+    refused = StepResult(step=step, error="no", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    heard.watch.look_at_steps((), planned())
+    heard.find_misshapen(1)
+    for _ in range(3):  # it is to grow, and may not
+        heard.watch.look_at_steps((refused,), planned())
+        heard.find_misshapen(1, step)
+    assert heard.told == ["partition_mismatch", "unauthorized", "passed", "unauthorized"]
 
 
 def planned(*further: str) -> TopicPlan:

@@ -4,6 +4,7 @@ for.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.errors import ConnectionFailedError
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.routes import RouteWork, work_of
@@ -44,6 +46,7 @@ class Surroundings:
         self.judged: list[set[str]] = []
         """Topics that were looked at for circles."""
         self.told: dict[str, str] = {}
+        self.failed = asyncio.Event()
 
     def _come_to(self, step: str) -> None:
         self.at.pop(step, lambda: None)()
@@ -68,6 +71,9 @@ class Surroundings:
     async def find_absent(self, naming: TopicNaming, selected: Collection[str]) -> dict[str, str]:
         return {}
 
+    def look_failed(self) -> None:
+        self.failed.set()
+
     def look_at_steps(self, results: Any, plan: Any) -> None: ...
 
     def find_misshapen(self, *_: Any) -> dict[str, str]:
@@ -84,10 +90,7 @@ class Surroundings:
     note_end = note
 
 
-@pytest.mark.parametrize("step", ["picture", "circles"])
-def test_topics_that_are_added_while_the_clusters_are_looked_at_wait_for_the_next_look(step: str) -> None:
-    """Nobody has looked yet whether they go in circles, or hold records of others at the destination."""
-    around: Any = Surroundings()
+def reconciler_of(around: Any) -> TopicReconciler:
     ends: Any = SimpleNamespace()
     reconciler = TopicReconciler(
         work("flights"),
@@ -98,6 +101,14 @@ def test_topics_that_are_added_while_the_clusters_are_looked_at_wait_for_the_nex
         *[around] * 4,
     )
     reconciler._camera = reconciler._repairer = around
+    return reconciler
+
+
+@pytest.mark.parametrize("step", ["picture", "circles"])
+def test_topics_that_are_added_while_the_clusters_are_looked_at_wait_for_the_next_look(step: str) -> None:
+    """Nobody has looked yet whether they go in circles, or hold records of others at the destination."""
+    around = Surroundings()
+    reconciler = reconciler_of(around)
     around.at[step] = lambda: reconciler.change(work("flights", "planes"))
 
     async def main() -> None:
@@ -108,3 +119,20 @@ def test_topics_that_are_added_while_the_clusters_are_looked_at_wait_for_the_nex
     run(main)
     assert around.judged == [{"flights"}, {"flights", "planes"}]
     assert (around.told, reconciler.obstacles) == ({"flights": "flights"}, {"planes": HOLDS})
+
+
+def test_a_look_that_fails_is_none_that_did_not_find_a_topic() -> None:
+    around = Surroundings()
+
+    def fail() -> None:
+        raise ConnectionFailedError("away")
+
+    async def main() -> None:
+        reconciler = reconciler_of(around)
+        around.at["picture"] = fail
+        reconciler.look_soon()
+        looking = asyncio.create_task(reconciler.run())
+        await around.failed.wait()
+        looking.cancel()
+
+    run(main)
