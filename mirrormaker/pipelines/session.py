@@ -93,9 +93,9 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
         key = "spark" if pipeline.spark and not is_of_master else "master"
         raise ConfigurationError([f"{path}.{key}: Spark cannot be started: {reason}"]) from error
     try:
-        if problems := list(_missing_lakes(session, pipeline, path)):
-            raise ConfigurationError(problems)
         with _hanging_up():
+            if problems := list(_missing_lakes(session, pipeline, path)):
+                raise ConfigurationError(problems)
             yield session
     finally:
         with contextlib.suppress(Py4JError, OSError):  # it may be gone

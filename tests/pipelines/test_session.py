@@ -11,9 +11,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from pyspark import SparkContext
 
 from broker.clock import SystemClock
 from broker.loopback import LOOPBACK, free_ports
+from mirrormaker.pipelines import session
 from mirrormaker.pipelines.master import master_problem
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
 from mirrormaker.pipelines.session import _missing_jars
@@ -175,3 +177,39 @@ def test_times_in_a_database_are_of_utc_wherever_the_machine_is(
     monkeypatch.setenv("TZ", "America/New_York")
     done = mirrormaker("pipeline", "run", str(file), "p", "--output", "json")
     assert json.loads(done.stdout)["figures"] == {"times": [0, 3_600_000]}, done.stderr
+
+
+class Spark:
+    """A session, what builds it, and the connection to the JVM: all that it is asked for is itself."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def __getattr__(self, name: str) -> Spark:
+        return self
+
+    def __call__(self, *_: object) -> Spark:
+        return self
+
+    def close(self) -> None:
+        self.done.append("hung up")
+
+    def stop(self) -> None:
+        self.done.append("stopped")
+
+
+def test_a_signal_while_spark_is_asked_for_its_jars_leaves_no_answer_to_the_next_question(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark = Spark()
+    monkeypatch.setattr(SparkContext, "_gateway", spark)
+    monkeypatch.setattr(session, "SparkSession", spark)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_missing_lakes", interrupt)
+    (pipeline,) = load_topology(pipeline_file(tmp_path, "master: 'local[1]'")).pipelines
+    with pytest.raises(KeyboardInterrupt), session.opened_session(pipeline, "pipelines[0]"):
+        pass
+    assert spark.done == ["hung up", "stopped"]
