@@ -13,7 +13,7 @@ Owned by the copier's event loop; a task for each bucket.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -186,8 +186,8 @@ class ExactlyOnce:
         self._lanes = NotedLanes()
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
-        self._not_taken: dict[ProducerKey, str] = {}
-        """Why these could not be taken over, as the log says it already."""
+        self._not_taken: dict[TopicPartition, str] = {}
+        """Why the buckets of these could not be taken over, as the log says it already."""
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
@@ -269,27 +269,30 @@ class ExactlyOnce:
             if bucket is not None and bucket.transaction.has_used(assignment.destinations):
                 bucket.transaction.lose(f"{assignment.source} came back")
                 self._give_back(bucket)
-        missing = {_key_of(assignment) for assignment in partitions} - self._buckets.keys()
+        sources: dict[ProducerKey, set[TopicPartition]] = defaultdict(set)
+        for assignment in partitions:
+            sources[_key_of(assignment)].add(assignment.source)
+        missing = sources.keys() - self._buckets.keys()
         outcomes = await asyncio.gather(*(self._fence(key) for key in missing), return_exceptions=True)
         refusals: dict[ProducerKey, BrokerError] = {}
         for key, outcome in zip(missing, outcomes, strict=True):
             if outcome is None:
-                self._not_taken.pop(key, None)
                 continue
             if isinstance(outcome, AuthenticationError | ConfigurationError) or not isinstance(
                 outcome, BrokerError
             ):
                 raise outcome
             refusals[key] = outcome
-            if self._not_taken.get(key) != str(outcome):
-                self._not_taken[key] = str(outcome)
+            if any(self._not_taken.get(source) != str(outcome) for source in sources[key]):
                 _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
+            self._not_taken |= dict.fromkeys(sources[key], str(outcome))
         await self._kept.read_to_end()
         self._tell_taken()
         found: dict[TopicPartition, KnownStart | None] = {}
         for assignment in partitions:
             key = _key_of(assignment)
             if key in self._buckets:
+                self._not_taken.pop(assignment.source, None)
                 source = self._id_before(assignment)
                 found[assignment.source] = start = self._find(source, assignment)
                 stored = start if isinstance(start, Place) and self._is_own(source) else None
@@ -360,6 +363,7 @@ class ExactlyOnce:
         self._lanes.end(sources)
         for source in sources:
             self._joining.pop(source, None)
+            self._not_taken.pop(source, None)
         awaited = {key for key, _ in self._joining.values()}
         for key, bucket in list(self._buckets.items()):
             for source in bucket.transaction.sources.intersection(sources):

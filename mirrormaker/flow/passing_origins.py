@@ -116,11 +116,11 @@ class PassingOrigins:
                     await asyncio.sleep(RETRY_MS / 1000)
                 else:
                     bucket.transaction.take_origin(wanted.origin, identity)
-                    self._not_taken.pop(wanted, None)
                     taken = self._wanted[wanted]
                     break
         finally:
             del self._wanted[wanted]
+            self._not_taken.pop(wanted, None)
         self._on_taken(taken)
 
     def _tell_refused(self, bucket: OwnedBucket, wanted: ProducerKey, error: BrokerError) -> None:

@@ -121,6 +121,28 @@ def test_why_a_bucket_is_not_taken_over_is_logged_once_until_it_is_or_the_reason
     assert told == [first.name, then.name, first.name]
 
 
+def test_why_a_bucket_is_not_taken_over_is_logged_again_once_its_partitions_were_anothers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fence(mode: ExactlyOnce, key: ProducerKey) -> None:
+        raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "refused")
+
+    monkeypatch.setattr(exactly_once.ExactlyOnce, "_fence", fence)
+    ignored: Any = None
+
+    async def main() -> None:
+        mode = ExactlyOnce(work_of({}))
+        mode.begin(ignored, ignored, ignored)
+        for _ in range(2):
+            for _ in range(2):
+                await mode.take_over([Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=0)])
+            mode.leaving([SOURCE])
+
+    with capture_logs() as logs:
+        run(main)
+    assert [each["event"] for each in logs] == ["bucket_not_taken_over"] * 2
+
+
 class Refusing:
     """A bucket of these partitions, with what their lanes were refused with last; and what is told."""
 
@@ -288,3 +310,32 @@ def test_what_comes_from_elsewhere_is_not_taken_over_from_whoever_has_the_bucket
     bucket = scene.take(fence)
     run(main)
     assert scene.facts == []
+
+
+def test_why_something_from_elsewhere_is_not_taken_over_is_logged_again_once_the_bucket_was_anothers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passing_origins, "RETRY_MS", 0)
+    scene, asked = Refusing({SOURCE: None}), list[int]()
+
+    async def fence(origin: int) -> ProducerIdentity:
+        asked.append(origin)
+        if len(asked) % 2 == 0:  # tried again: told once
+            asyncio.get_running_loop().call_soon(go)
+        raise ProtocolError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "mirror/mine/0/lhr")
+
+    def go() -> None:
+        bucket.transaction.sources = frozenset()
+        scene.mode.leaving([SOURCE])
+
+    async def main() -> None:
+        for _ in range(2):
+            scene.mode._buckets[bucket.key] = bucket
+            async with asyncio.TaskGroup() as tasks:
+                scene.begin(tasks)
+                scene.meet(SOURCE)
+
+    bucket = scene.take(fence)
+    with capture_logs() as logs:
+        run(main)
+    assert [each["event"] for each in logs] == ["origin_not_taken_over"] * 2
