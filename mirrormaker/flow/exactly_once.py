@@ -188,6 +188,8 @@ class ExactlyOnce:
         """In a row, without a commit in between."""
         self._not_taken: dict[TopicPartition, str] = {}
         """Why the buckets of these could not be taken over, as the log says it already."""
+        self._refused: set[TopicPartition] = set()
+        """Partitions with data that was refused as their bucket was lost, and that comes again."""
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
@@ -468,12 +470,18 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
+        self._note_refused(transaction.sources)
         if transaction.lost_with is not None:
             self._tell_refused(transaction.sources, transaction.lost_with, transaction.lost_because)
         self._progress.set()
         self._on_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
+
+    def _note_refused(self, sources: Collection[TopicPartition]) -> None:
+        """The lanes that tell what of these is refused go with their bucket."""
+        partitions = self._machine.partitions
+        self._refused |= {source for source in partitions.keys() & sources if _is_refused(partitions[source])}
 
     def _tell_refused(self, sources: Collection[TopicPartition], code: ErrorCode, said: str) -> None:
         """What has to be written to commit is refused as long as that is repeated: no data, of which the
@@ -484,6 +492,8 @@ class ExactlyOnce:
             return
         for source in sorted(partitions.keys() & sources):
             partition, known = partitions[source], self._find_refusal(source)
+            if known is None:
+                self._refused.discard(source)
             if partition.trouble is None and (known is None or known.kind is not kind):
                 self._on_fact(
                     PartitionPaused(
@@ -503,10 +513,18 @@ class ExactlyOnce:
     def _tell_recovered(self, sources: Collection[TopicPartition], failures: int) -> None:
         """Of these something was taken: those that were refused before are so no more, unless just now."""
         partitions = self._machine.partitions
-        refused = [source for source in sources if self._find_refusal(source) is not None]
-        for source in sorted(partitions.keys() & refused):
-            if not (_is_refused(partitions[source]) or self._awaits_refused(source)):
-                self._on_fact(PartitionRecovered(source=source, failures=failures))
+        for source in sorted(partitions.keys() & sources):
+            refusal, partition = self._find_refusal(source), partitions[source]
+            if refusal is None or _is_refused(partition) or self._awaits_refused(source):
+                continue
+            if source in self._refused and not self._has_passed(partition, refusal):
+                continue
+            self._on_fact(PartitionRecovered(source=source, failures=failures))
+
+    def _has_passed(self, partition: Partition, refusal: Trouble) -> bool:
+        """Whether what was refused is committed."""
+        stored = self._stored(partition)
+        return stored is not None and min(stored) > refusal.position
 
     def _awaits_refused(self, source: TopicPartition) -> bool:
         return self._passing is not None and self._passing.awaits_refused(source)

@@ -153,6 +153,7 @@ class Refusing:
         for source, error in errors.items():
             if error is not None:
                 self._know(source, error)
+        self.stored: dict[TopicPartition, LanePositions] = dict.fromkeys(errors, (0,))
         self._key = ProducerKey(0, 0, None)
         self.lanes: dict[TopicPartition, Any] = {
             source: SimpleNamespace(destination=COPY, error=error, key_of=lambda _: self._key)
@@ -197,6 +198,7 @@ class Refusing:
             is_lost=lost_with is not None,
             identity=lambda _: None,
             leave=lambda _: None,
+            committed=self.stored.get,
         )
         work: Any = SimpleNamespace(set=lambda: None)
         return SimpleNamespace(transaction=transaction, key=self._key, work=work, task=None)
@@ -218,12 +220,12 @@ class Refusing:
         self.mode._give_back(bucket)
 
     def commit(self) -> None:
-        self.mode._have_gone_on(self._bucket(None))
+        self.mode._have_gone_on(self.mode._buckets.setdefault(self._key, self._bucket(None)))
 
 
-def test_what_was_refused_is_over_with_the_next_commit_though_the_bucket_was_lost_meanwhile() -> None:
-    """Lanes that refused something are gone with the bucket; another partition of it was taken all along, and
-    one is refused still.
+def test_what_was_refused_is_over_once_it_is_committed_though_the_bucket_was_lost_meanwhile() -> None:
+    """Lanes that refused something are gone with the bucket, of which others may commit before that comes
+    again; another partition of it was taken all along, and one is refused still.
     """
     other, still = (TopicPartition("flights", number) for number in (1, 2))
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -231,6 +233,10 @@ def test_what_was_refused_is_over_with_the_next_commit_though_the_bucket_was_los
     scene.lose(ErrorCode.NOT_COORDINATOR)
     assert scene.facts == []
     scene.lanes[SOURCE].error = None
+    scene.commit()
+    assert scene.facts == []
+    scene.lose(ErrorCode.NOT_COORDINATOR)
+    scene.stored[SOURCE] = (1,)
     scene.commit()
     assert scene.facts == [PartitionRecovered(source=SOURCE, failures=1)]
     for _ in range(2):
