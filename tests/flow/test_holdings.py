@@ -224,6 +224,49 @@ def test_why_a_partition_was_not_begun_is_not_told_of_it_after_it_was_anothers()
     run(main)
 
 
+@pytest.mark.parametrize("ends", [(120, 150), (120, 120)])
+def test_an_end_that_a_new_leader_tells_too_early_is_asked_for_again_while_others_begin(
+    monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...]
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(GroupPositions, "go_on", go_on)
+        monkeypatch.setattr(Holdings, "_find_lost", find_lost)
+        engine = surroundings(goes_on_behind=lambda *_: False)
+        engine.crossing.make_ready = ready
+        engine.mode.take_over = take_over
+        holdings = holdings_of(engine, member)
+        holdings._losses = losses
+        assert (await holdings.prepare([SOURCE, OTHER])).keys() == {OTHER}
+        assert "ends at offset 120 just now" in (holdings.not_begun[SOURCE].problem or "")
+        points = await holdings.prepare([SOURCE])
+        assert points[SOURCE].lost == ((120, 150) if ends[1] == 120 else None)
+        assert holdings.not_begun == {}
+
+    async def ready(topics: object) -> None: ...
+
+    async def take_over(wanted: Collection[Assignment]) -> Mapping[TopicPartition, None]:
+        return {each.source: None for each in wanted}
+
+    async def go_on(
+        self: object, known: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, StartingPoint]:
+        return {source: StartingPoint((100,)) for source in known}
+
+    async def find_lost(
+        self: object, wanted: object, points: dict[TopicPartition, StartingPoint]
+    ) -> dict[TopicPartition, StartingPoint]:
+        end = told.pop(0)
+        return points | {SOURCE: points[SOURCE]._replace(lost=(end, 150) if end < 150 else None)}
+
+    async def write(lost: Collection[Loss]) -> None:
+        assert lost == []
+
+    told = list(ends)
+    losses: Any = SimpleNamespace(write=write)
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
+    run(main)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT])
 def test_where_it_cannot_be_noted_what_may_be_lost_that_is_shown_and_keeps_no_other_partition(
     monkeypatch: pytest.MonkeyPatch, code: ErrorCode
