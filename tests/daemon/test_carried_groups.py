@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
@@ -75,10 +75,21 @@ def commit(cluster: Brokers, group: str, topic: str, offset: int) -> None:
 
 
 def committed(cluster: Brokers, group: str, topic: str) -> tuple[int, str | None]:
+    """Of Apache Kafka too, whose coordinators of groups may just be moving."""
     consumer = reader(cluster, group)
+    told: list[Position] = []
+
+    def is_told() -> bool:
+        try:
+            told[:] = consumer.committed([Position(topic, 0)], timeout=PATIENCE_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                raise
+        return bool(told)
+
     try:
-        (position,) = consumer.committed([Position(topic, 0)], timeout=PATIENCE_SECONDS)
-        return position.offset, position.metadata
+        wait_until(is_told, "a coordinator")
+        return told[0].offset, told[0].metadata
     finally:
         consumer.close()
 
