@@ -186,7 +186,8 @@ class RouteTiming:
             since_ms = waiting.since_ms(partition, timestamp_ms, wall_shift_ms)
             behind[source] = since_ms
             settings = copying.settings.get(source.topic)
-            dated_ms = since_ms if timestamp_ms is None else timestamp_ms
+            is_undated = timestamp_ms is None and not waiting.is_to_be_asked_for(partition)
+            dated_ms = since_ms if is_undated else timestamp_ms
             retention.look(
                 partition,
                 waiting.start_of(source),

@@ -2,7 +2,7 @@
 
 Fetch answers tell the ends of partitions, others are asked for. The chunk at the head of the queue tells its
 time; where nothing is queued and nobody saw it come, as in a partition that stands since before this process
-began, the source is asked for its first batch.
+began, the source is asked for its first batch. Until it has answered the record is as old as the one before.
 """
 
 from __future__ import annotations
@@ -51,9 +51,21 @@ class Waiting:
         self._on_end = on_end
         self._read_committed = read_committed
         self._samples: dict[TopicPartition, _Sample] = {}
+        self._told_ms: dict[TopicPartition, int] = {}
+        """What the first record that waited said last."""
 
     def timestamp_ms(self, partition: Partition) -> int | None:
-        """What the first record that waits says of its time; None: nobody knows."""
+        """What the first record that waits says of its time; while it is still to be asked for, what the one
+        before it said. None: nobody knows.
+        """
+        if self.is_to_be_asked_for(partition):
+            return self._told_ms.get(partition.source)
+        timestamp_ms = self._first_timestamp_ms(partition)
+        if timestamp_ms is not None:
+            self._told_ms[partition.source] = timestamp_ms
+        return timestamp_ms
+
+    def _first_timestamp_ms(self, partition: Partition) -> int | None:
         lane = min(partition.lanes, key=lambda lane: lane.acknowledged)
         if lane.queue and lane.queue[0].max_timestamp >= 0:
             head = lane.queue[0]
@@ -114,17 +126,19 @@ class Waiting:
 
     async def _sample(self, partitions: Mapping[TopicPartition, Partition]) -> None:
         """What waits first, of some partitions at a time."""
-        for source in self._samples.keys() - partitions.keys():
-            del self._samples[source]
+        for known in (self._samples, self._told_ms):
+            for source in known.keys() - partitions.keys():
+                del known[source]
         wanted: dict[TopicPartition, int] = {}
         for partition in partitions.values():
-            if len(wanted) < SAMPLES_AT_ONCE and self._is_unknown(partition):
+            if len(wanted) < SAMPLES_AT_ONCE and self.is_to_be_asked_for(partition):
                 wanted[partition.source] = partition.acknowledged
         found = await sample_first(self._cluster, wanted, read_committed=self._read_committed)
         for source, position in wanted.items():
             self._samples[source] = _Sample(position=position, batch=found.get(source))
 
-    def _is_unknown(self, partition: Partition) -> bool:
+    def is_to_be_asked_for(self, partition: Partition) -> bool:
+        """Whether something waits of which nobody here knows since when, and the source was not asked yet."""
         position = partition.acknowledged
         if partition.source_end <= position or any(lane.queue for lane in partition.lanes):
             return False

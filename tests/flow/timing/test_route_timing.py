@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,9 +12,14 @@ from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing import route_timing, waiting
+from mirrormaker.flow.timing.first_waiting import FirstBatch
+from mirrormaker.flow.timing.latency import Basis
 from mirrormaker.flow.timing.objective import QUIET_MS
 from mirrormaker.flow.timing.retention_watch import HANDOVER_MS
+from mirrormaker.flow.timing.risk import Retention
 from mirrormaker.flow.timing.route_timing import LOOK_INTERVAL_MS, AtWork, RouteTiming
+from mirrormaker.flow.timing.source_settings import SourceSettings
 from mirrormaker.topology.model import Objectives, RouteName
 from tests.flow.timing.partitions import ORDERS
 from tests.plan.worlds import route
@@ -70,6 +76,29 @@ class Watched:
         for source in sources or tuple(self.partitions):
             del self.partitions[source], self.histories[source]
 
+    def ask(self, monkeypatch: pytest.MonkeyPatch, *, age_ms: int, kept_ms: int) -> None:
+        """The source is asked, and tells how old what waits first is, and how long topics keep records."""
+        batch = FirstBatch(timestamp_ms=self.clock.now_ms() - age_ms, bytes_per_offset=1.0)
+        settings = SourceSettings(retention=Retention(ms=kept_ms), basis=Basis.CREATE)
+        answered = asyncio.Event()
+
+        async def until_answered() -> None:
+            asking = asyncio.create_task(self.timing.follow_source())
+            await answered.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+        async def read_source_settings(_source: Any, topics: set[str]) -> tuple[Any, None]:
+            return dict.fromkeys(topics, settings), None
+
+        async def sample_first(_source: Any, positions: Any, **_terms: bool) -> dict[Any, FirstBatch]:
+            answered.set()
+            return dict.fromkeys(positions, batch)
+
+        monkeypatch.setattr(route_timing, "read_source_settings", read_source_settings)
+        monkeypatch.setattr(waiting, "sample_first", sample_first)
+        asyncio.run(until_answered())
+
     def look(self, times: int = 1) -> float | None:
         for _ in range(times):
             self.clock.advance(LOOK_INTERVAL_MS)
@@ -111,6 +140,34 @@ def test_what_is_lost_while_it_lags_goes_on_to_lag_and_stays_in_danger(
     partition.source_end = 100
     assert watched.look(QUIET_MS // 1000 + 1) == 0
     assert watched.names()[2:] == ["retention_risk_passed", "lag_objective_recovered"]
+
+
+def test_what_the_source_is_still_to_be_asked_for_brings_nothing_into_danger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched()
+    watched.give(ORDERS)
+    watched.copy(ORDERS, late_ms=1)
+    watched.look()
+    watched.ask(monkeypatch, age_ms=24 * HOUR_MS, kept_ms=7 * 24 * HOUR_MS)
+    assert watched.look() == 24 * HOUR_S + 1
+    assert watched.timing.describe()["in_danger"] == 0
+    assert watched.names() == ["lag_objective_breached"]
+
+
+def test_what_is_still_to_be_asked_for_is_as_late_and_as_much_in_danger_as_what_was_copied_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched()
+    watched.give(ORDERS)
+    partition = watched.copy(ORDERS, late_ms=1)
+    watched.look()
+    watched.ask(monkeypatch, age_ms=24 * HOUR_MS, kept_ms=24 * HOUR_MS + HOUR_MS // 2)
+    assert watched.look() == 24 * HOUR_S + 1
+    partition.lanes[0].acknowledged = 110
+    assert watched.look() == 24 * HOUR_S + 2
+    assert watched.timing.describe()["in_danger"] == 1
+    assert watched.names() == ["retention_risk_met", "lag_objective_breached"]
 
 
 def test_what_the_group_gives_to_another_lags_no_more_here() -> None:
