@@ -63,11 +63,13 @@ class RetentionWatch:
         oldest_ms: int | None,
         retention: Retention | None,
         now_ms: int,
+        bytes_per_offset: float | None,
     ) -> None:
         """Something of the partition waits, the first of it of the time `oldest_ms`. `start`: the first
-        offset of the source, -1 when it does not tell; so `retention` None.
+        offset of the source, -1 when it does not tell; so `retention` None. `bytes_per_offset`: how large
+        its records are, None where nobody knows.
         """
-        source, copied = partition.source, partition.copied_offsets
+        source = partition.source
         course = self._courses.get(source)
         if course is None:
             course = self._courses[source] = Course()
@@ -78,7 +80,7 @@ class RetentionWatch:
                 start=start,
                 end=partition.source_end,
                 oldest_ms=oldest_ms,
-                bytes_per_offset=partition.copied_bytes / copied if copied else None,
+                bytes_per_offset=bytes_per_offset,
             )
         )
         risk = course.risk(retention)

@@ -194,6 +194,7 @@ class RouteTiming:
                 None if dated_ms is None else dated_ms - wall_shift_ms,
                 None if settings is None else settings.retention,
                 now_ms,
+                waiting.bytes_per_offset(partition),
             )
         absent = share - at_work.keys() - {HEARTBEATS_AT}
         retention.keep(absent.union(behind), now_ms)

@@ -86,6 +86,17 @@ class Waiting:
         arrived_ms = history.arrived_ms(partition.acknowledged, said_ms)
         return None if arrived_ms is None else arrived_ms + wall_shift_ms
 
+    def bytes_per_offset(self, partition: Partition) -> float | None:
+        """How large records are: those that were copied, or else the first that wait; None: nobody knows."""
+        if partition.copied_offsets:
+            return partition.copied_bytes / partition.copied_offsets
+        lane = min(partition.lanes, key=lambda lane: lane.acknowledged)
+        if lane.queue:
+            head = lane.queue[0]
+            return head.size / max(head.next_offset - head.first_offset, 1)
+        sample = self._samples.get(partition.source)
+        return None if sample is None or sample.batch is None else sample.batch.bytes_per_offset
+
     def start_of(self, source: TopicPartition) -> int:
         """The first offset of the source, -1 when it does not tell."""
         history = self._histories.get(source)

@@ -20,7 +20,7 @@ class Watched:
 
     def look(self, age_ms: int, now_ms: int, kept_ms: int | None = 24 * HOUR_MS) -> None:
         retention = None if kept_ms is None else Retention(ms=kept_ms)
-        self.watch.look(partition_at(5, 10), 0, now_ms - age_ms, retention, now_ms)
+        self.watch.look(partition_at(5, 10), 0, now_ms - age_ms, retention, now_ms, 100.0)
 
     def names(self) -> list[str]:
         return [event["name"] for event in self.events.describe()]
@@ -45,9 +45,9 @@ def test_danger_is_told_once_when_it_comes_and_once_when_it_goes() -> None:
 def test_what_hangs_about_the_bound_is_told_of_once() -> None:
     watched = Watched()
     for at_ms, end in [(0, 1_000), (10_000, 11_000), (20_000, 20_000), (30_000, 30_000)]:  # some 3,600 s left
-        watched.watch.look(partition_at(0, end), 0, None, Retention(bytes=351_100_000), at_ms)
+        watched.watch.look(partition_at(0, end), 0, None, Retention(bytes=351_100_000), at_ms, 100.0)
     assert watched.names() == ["retention_risk_met"]
-    watched.watch.look(partition_at(0, 30_000), 0, None, Retention(bytes=351_100_000), 80_000)
+    watched.watch.look(partition_at(0, 30_000), 0, None, Retention(bytes=351_100_000), 80_000, 100.0)
     assert watched.names() == ["retention_risk_met", "retention_risk_passed"]
 
 

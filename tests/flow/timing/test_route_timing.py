@@ -76,10 +76,14 @@ class Watched:
         for source in sources or tuple(self.partitions):
             del self.partitions[source], self.histories[source]
 
-    def ask(self, monkeypatch: pytest.MonkeyPatch, *, age_ms: int, kept_ms: int) -> None:
-        """The source is asked, and tells how old what waits first is, and how long topics keep records."""
-        batch = FirstBatch(timestamp_ms=self.clock.now_ms() - age_ms, bytes_per_offset=1.0)
-        settings = SourceSettings(retention=Retention(ms=kept_ms), basis=Basis.CREATE)
+    def ask(
+        self, monkeypatch: pytest.MonkeyPatch, *, age_ms: int, kept_ms: int, kept_bytes: int | None = None
+    ) -> None:
+        """The source is asked, and tells how old what waits first is, how long topics keep records, and how
+        many bytes of them. Each has 100.
+        """
+        batch = FirstBatch(timestamp_ms=self.clock.now_ms() - age_ms, bytes_per_offset=100.0)
+        settings = SourceSettings(retention=Retention(ms=kept_ms, bytes=kept_bytes), basis=Basis.CREATE)
         answered = asyncio.Event()
 
         async def until_answered() -> None:
@@ -168,6 +172,21 @@ def test_what_is_still_to_be_asked_for_is_as_late_and_as_much_in_danger_as_what_
     assert watched.look() == 24 * HOUR_S + 2
     assert watched.timing.describe()["in_danger"] == 1
     assert watched.names() == ["retention_risk_met", "lag_objective_breached"]
+
+
+def test_a_partition_of_which_nothing_was_copied_yet_is_in_danger_by_the_size_of_what_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched()
+    watched.give(ORDERS)
+    partition = watched.copy(ORDERS, late_ms=1)
+    watched.look()
+    watched.ask(monkeypatch, age_ms=0, kept_ms=24 * HOUR_MS, kept_bytes=100 * 300)
+    partition.source_end += 50
+    watched.look()
+    assert watched.names() == ["retention_risk_met"]
+    told = watched.timing.describe_partition(partition)["retention"]
+    assert (told["deleted_by"], told["seconds"]) == ("retention.bytes", 3.0)
 
 
 def test_what_the_group_gives_to_another_lags_no_more_here() -> None:

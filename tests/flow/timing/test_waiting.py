@@ -14,6 +14,7 @@ from mirrormaker.flow.chunk import Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.intake import IntakeConfig
 from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.timing.waiting import Waiting
 from tests.flow.timing.partitions import ORDERS, partition_at
 
@@ -78,3 +79,15 @@ def test_records_that_the_source_dated_are_as_old_as_their_append() -> None:
 def test_a_first_record_without_a_time_is_as_old_as_those_beside_it_or_as_it_was_seen() -> None:
     assert since_ms(batch(0, -1, NOW_MS - 7_000), TOGETHER) == NOW_MS - 7_000
     assert since_ms(batch(0, -1, -1), TOGETHER) == NOW_MS
+
+
+def test_records_are_as_large_as_those_that_were_copied_or_else_as_those_that_wait_first() -> None:
+    nobody: Any = None
+    waiting = Waiting(nobody, {}, SystemClock(), nobody, read_committed=True)
+    partition = Partition(ORDERS, [ORDERS], 0, 0, 1 << 20)
+    partition.source_end = 120
+    assert waiting.bytes_per_offset(partition) is None
+    answer = outage()
+    partition.lanes[0].queue.extend(take_in(answer, 0, TOGETHER, Frame(len(answer))).chunks)
+    assert waiting.bytes_per_offset(partition) == len(answer) / 120
+    assert waiting.bytes_per_offset(partition_at(0, 120, bytes_per_offset=7)) == 7
