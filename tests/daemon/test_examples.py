@@ -80,9 +80,18 @@ class Running:
 
     def is_copied(self) -> bool:
         """Whether no route has anything left to copy."""
-        told = json.loads(mirrormaker("status", str(self.process.file), "--output", "json").stdout)
-        at_work = [route for route in told["routes"] if route["state"] != "standing by"]
+        at_work = [route for route in self.routes() if route["state"] != "standing by"]
         return all(route["partitions"] and route["lag"]["messages"] == 0 for route in at_work)
+
+    def count(self) -> int:
+        """Records that were copied, as the processes have told by now."""
+        return sum(route["counts"]["records"] for route in self.routes())
+
+    def routes(self) -> list[dict[str, Any]]:
+        """As `status` tells them."""
+        done = mirrormaker("status", str(self.process.file), "--output", "json")
+        routes: list[dict[str, Any]] = json.loads(done.stdout)["routes"]
+        return routes
 
 
 @pytest.fixture
@@ -171,9 +180,8 @@ def test_two_sides_that_both_take_writes_have_every_record_once(running: Running
     for side in sides:
         copies = consume(running.clusters[side], "orders", partitions, 2 * records)
         assert sorted(int(message.value() or b"") for message in copies) == list(range(2 * records))
-    told = json.loads(mirrormaker("status", str(running.process.file), "--output", "json").stdout)
-    assert all(route["objective"]["state"] in ("kept", "breached") for route in told["routes"])
-    assert sum(route["counts"]["records"] for route in told["routes"]) == 2 * records
+    wait_until(lambda: running.count() == 2 * records, "each is counted once")
+    assert all(route["objective"]["state"] in ("kept", "breached") for route in running.routes())
 
 
 def partitions_of(cluster: EmbeddedCluster, topic: str) -> list[int]:
