@@ -133,11 +133,12 @@ class GroupProcess:
         self.is_gone = True
 
     def entries(self) -> list[Entry]:
-        """What it got so far."""
+        """What it got so far; a line that is only half there yet comes with the next look."""
         if not self._journal.exists():
             return []
         found = []
-        for line in self._journal.read_text().splitlines():
+        whole, _, _ = self._journal.read_text().rpartition("\n")
+        for line in whole.splitlines():
             at_ns, topic, partition, offset, value = line.split(" ")
             read = TopicPartition(topic, int(partition))
             found.append(Entry(int(at_ns), self.name, read, int(offset), value))
