@@ -30,10 +30,11 @@ from broker.errors import (
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.books import Books
+from mirrormaker.flow.bucket_refusals import BucketRefusals
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
-from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
+from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.lane import Lane
@@ -48,7 +49,7 @@ from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
-from mirrormaker.flow.trouble import Trouble, kind_of_refusal
+from mirrormaker.flow.trouble import Trouble
 from mirrormaker.topology.model import RouteSpec, Start
 from mirrormaker.topology.shared_positions import PositionOwners
 
@@ -166,8 +167,6 @@ class ExactlyOnce:
         self._on_lost = work.on_lost
         self._on_not_taken = work.on_not_taken
         self._on_progress = work.on_progress
-        self._on_fact = work.on_fact
-        self._find_refusal = work.find_refusal
         self._terrain = Terrain(
             route=work.route,
             destination=work.destination,
@@ -188,8 +187,12 @@ class ExactlyOnce:
         """In a row, without a commit in between."""
         self._not_taken: dict[TopicPartition, str] = {}
         """Why the buckets of these could not be taken over, as the log says it already."""
-        self._refused: set[TopicPartition] = set()
-        """Partitions with data that was refused as their bucket was lost, and that comes again."""
+        self._refusals = BucketRefusals(
+            work.on_fact,
+            work.find_refusal,
+            self._stored,
+            lambda source: passing is not None and passing.awaits_refused(source),
+        )
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
@@ -363,6 +366,7 @@ class ExactlyOnce:
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
         self._lanes.end(sources)
+        self._refusals.leave(sources)
         for source in sources:
             self._joining.pop(source, None)
             self._not_taken.pop(source, None)
@@ -427,7 +431,7 @@ class ExactlyOnce:
 
     def _go_on(self, sources: Collection[TopicPartition]) -> None:
         """Records from elsewhere, that these have waited with, can be taken in."""
-        self._tell_recovered(sources, 0)
+        self._refusals.recovered(self._held(sources), 0)
         self._tell_taken()
         self._machine.take_origins()
         self._on_progress()
@@ -470,64 +474,25 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
-        self._note_refused(transaction.sources)
-        if transaction.lost_with is not None:
-            self._tell_refused(transaction.sources, transaction.lost_with, transaction.lost_because)
+        held = self._held(transaction.sources)
+        refused = self._refusals.lost(held, transaction.lost_with, transaction.lost_because)
         self._progress.set()
         self._on_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
+        self._refusals.return_with(refused)
 
-    def _note_refused(self, sources: Collection[TopicPartition]) -> None:
-        """The lanes that tell what of these is refused go with their bucket."""
+    def _held(self, sources: Collection[TopicPartition]) -> Mapping[TopicPartition, Partition]:
         partitions = self._machine.partitions
-        self._refused |= {source for source in partitions.keys() & sources if _is_refused(partitions[source])}
+        return {source: partitions[source] for source in partitions.keys() & sources}
 
     def _tell_refused(self, sources: Collection[TopicPartition], code: ErrorCode, said: str) -> None:
-        """What has to be written to commit is refused as long as that is repeated: no data, of which the
-        machine tells, but positions, the ledger, or the coordinator's own state. Told unless that is known.
-        """
-        kind, partitions = kind_of_refusal(code), self._machine.partitions
-        if kind is None:
-            return
-        for source in sorted(partitions.keys() & sources):
-            partition, known = partitions[source], self._find_refusal(source)
-            if known is None:
-                self._refused.discard(source)
-            if partition.trouble is None and (known is None or known.kind is not kind):
-                self._on_fact(
-                    PartitionPaused(
-                        source=source,
-                        destination=partition.lanes[0].destination,
-                        error=code,
-                        offset=partition.committed,
-                        said=said,
-                    )
-                )
+        self._refusals.tell(self._held(sources), code, said)
 
     def _have_gone_on(self, bucket: OwnedBucket) -> None:
         """A transaction was committed."""
         failures = self._losses.pop(bucket.transaction.key, 0)
-        self._tell_recovered(bucket.transaction.sources, failures)
-
-    def _tell_recovered(self, sources: Collection[TopicPartition], failures: int) -> None:
-        """Of these something was taken: those that were refused before are so no more, unless just now."""
-        partitions = self._machine.partitions
-        for source in sorted(partitions.keys() & sources):
-            refusal, partition = self._find_refusal(source), partitions[source]
-            if refusal is None or _is_refused(partition) or self._awaits_refused(source):
-                continue
-            if source in self._refused and not self._has_passed(partition, refusal):
-                continue
-            self._on_fact(PartitionRecovered(source=source, failures=failures))
-
-    def _has_passed(self, partition: Partition, refusal: Trouble) -> bool:
-        """Whether what was refused is committed."""
-        stored = self._stored(partition)
-        return stored is not None and min(stored) > refusal.position
-
-    def _awaits_refused(self, source: TopicPartition) -> bool:
-        return self._passing is not None and self._passing.awaits_refused(source)
+        self._refusals.recovered(self._held(bucket.transaction.sources), failures)
 
     def _lost(
         self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False
@@ -557,8 +522,3 @@ class ExactlyOnce:
 
 def _key_of(assignment: Assignment) -> ProducerKey:
     return ProducerKey(assignment.bucket, 0, assignment.source if assignment.is_merged else None)
-
-
-def _is_refused(partition: Partition) -> bool:
-    """Whether the destination refuses what comes next of it just now, and a policy is about that."""
-    return any(lane.error is not None and kind_of_refusal(lane.error) for lane in partition.lanes)
