@@ -9,6 +9,7 @@ whole, or no process be in its group.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.lane_note import Arrears
 from mirrormaker.flow.losses import LossNotes, losses_of
+from mirrormaker.flow.memberships import SESSION_TIMEOUT_MS
 from mirrormaker.flow.passed_over import note_passed_over
 from mirrormaker.flow.position_moves import move_positions, withdraw_readable
 from mirrormaker.flow.position_note import read_note, write_note
@@ -53,6 +55,8 @@ from mirrormaker.topology.naming import compile_naming
 
 LEAVE_TIMEOUT_MS = 20_000
 """How long a paused route's processes may take to leave; one that was killed leaves with its session."""
+ENDED_TIMEOUT_MS = SESSION_TIMEOUT_MS + 2_000
+"""How long a process that has just ended, or was killed, may count as one in the group of a route."""
 LOOK_INTERVAL_MS = 200
 
 
@@ -88,10 +92,13 @@ async def seek(
     topics: Collection[str],
     destination: Destination,
     partition: int | None = None,
+    *,
+    may_have_ended: bool = True,
 ) -> dict[TopicPartition, int]:
     """Have the route go on at `destination` in these topics (all that it takes when there are none), in one
     partition of each or in all. Returns where they are now; what lies outside of what the source keeps
-    stands for the nearer end.
+    stands for the nearer end. `may_have_ended`: processes that run the route are given the time of a session
+    to show that they are no more.
 
     Raises RouteBusyError, ConfigurationError, BrokerError.
     """
@@ -101,7 +108,9 @@ async def seek(
     spec = topology.clusters[route.source]
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
         partitions = await _partitions(source, route, topics, partition)
-        await _await_nobody(admin, route, is_paused=wishes.pause is not None)
+        is_paused = wishes.pause is not None
+        patience_ms = LEAVE_TIMEOUT_MS if is_paused else ENDED_TIMEOUT_MS if may_have_ended else 0
+        await _await_nobody(admin, route, patience_ms, is_paused=is_paused)
         is_whole = not topics and partition is None
         does_without = await _bring_positions(topology, route, source, wishes.positions, is_whole=is_whole)
         before = await admin.group_offsets(route.group, partitions)
@@ -242,17 +251,19 @@ async def _partitions(
     return found
 
 
-async def _await_nobody(admin: GroupOffsetAdmin, route: RouteSpec, *, is_paused: bool) -> None:
+async def _await_nobody(
+    admin: GroupOffsetAdmin, route: RouteSpec, patience_ms: float, *, is_paused: bool
+) -> None:
     """Return when no process is in the route's group. Raises RouteBusyError."""
-    try:
-        async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
-            while members := await count_members(admin, route.group):
-                if not is_paused:
-                    raise RouteBusyError(
-                        f"route {route.name!r} is at work in {members} processes: pause it first, as a whole"
-                    )
-                await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
-    except TimeoutError:
-        raise RouteBusyError(
-            f"route {route.name!r} is paused, but processes did not leave it within {LEAVE_TIMEOUT_MS} ms"
-        ) from None
+    ends_at = time.monotonic() + patience_ms / 1000
+    while members := await count_members(admin, route.group):
+        if time.monotonic() < ends_at:
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+        elif is_paused:
+            raise RouteBusyError(
+                f"route {route.name!r} is paused, but processes did not leave it within {patience_ms} ms"
+            )
+        else:
+            raise RouteBusyError(
+                f"route {route.name!r} is at work in {members} processes: pause it first, as a whole"
+            )

@@ -202,7 +202,9 @@ class DaemonResource:
             partition = _asked_partition(request)
         except ValueError as error:
             raise ConfigurationError([str(error)]) from error
-        moved = await seek(self._daemon.topology, route.name, topics, destination, partition)
+        moved = await seek(
+            self._daemon.topology, route.name, topics, destination, partition, may_have_ended=False
+        )
         return web.json_response(
             {
                 "positions": [

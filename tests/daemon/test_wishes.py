@@ -65,6 +65,8 @@ def test_a_paused_route_rests_in_every_daemon_until_it_is_resumed_and_may_be_mov
     wait_until(lambda: count_records(destination, "a.flights", 2) == 100 + 25 + 65, "copied from there on")
     assert mirrormaker("resume", file, "a").stderr == "nothing was noted as paused\n"
     assert mesh.mirror.stop() == 0
+    moved = mirrormaker("seek", file, "a", "--to", "earliest")
+    assert (moved.returncode, moved.stdout) == (0, "flights\t0\t0\nflights\t1\t0\n"), "it has just ended"
 
 
 def test_a_paused_topic_rests_and_the_others_of_its_route_go_on(
