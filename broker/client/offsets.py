@@ -6,16 +6,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from broker.client.asking_leaders import Answers, Ask, ask_leaders, ask_leaders_within
 from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
-from broker.client.partition_leaders import look_for_leaders
-from broker.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOutError
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
@@ -33,8 +31,6 @@ _CONSUMER = -1
 _DEBUGGER = -2
 """Who asks any replica, the leader or not, and is told of its log as it is."""
 _REPLICA_TIMEOUT_MS = 5_000
-_ANSWER_TIMEOUT_MS = 10_000
-"""How long one leader may keep those waiting who can do without its answer."""
 _FIRST_VERSION_WITH_ISOLATION = 2
 
 
@@ -50,11 +46,7 @@ class OffsetAndTimestamp:
     leader_epoch: int = -1
 
 
-class Listed(NamedTuple):
-    """What was found, and of the other partitions why it was not."""
-
-    found: dict[TopicPartition, OffsetAndTimestamp]
-    failures: dict[TopicPartition, BrokerError]
+Listed = Answers[OffsetAndTimestamp]
 
 
 async def list_offsets(
@@ -74,11 +66,14 @@ async def list_offsets(
     retries = cluster.retries(timeout_ms)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     failures: dict[TopicPartition, BrokerError] = {}
+    ask = _asking(cluster, read_committed)
     while missing := {partition: when for partition, when in wanted.items() if partition not in found}:
         if failures:
             errors = list(failures.values())
             await retries.pause(next((error for error in errors if not is_retriable(error)), errors[0]))
-        failures = await _attempt(cluster, missing, read_committed, found, refresh=bool(failures))
+        told = await ask_leaders(cluster, missing, ask, refresh=bool(failures))
+        found |= told.found
+        failures = told.failures
     return found
 
 
@@ -88,26 +83,7 @@ async def list_offsets_found(
     """As `list_offsets`, but a partition of which nothing is told, or whose leader is not found within
     `timeout_ms`, holds back no other.
     """
-    retries = cluster.retries(timeout_ms)
-    listed = Listed({}, {})
-    missing = dict(wanted)
-    is_again = False
-    while missing:
-        failures = await _attempt(
-            cluster, missing, False, listed.found, refresh=is_again, answer_timeout_ms=_ANSWER_TIMEOUT_MS
-        )
-        listed.failures.update(failures)
-        again = {partition: error for partition, error in failures.items() if is_retriable(error)}
-        missing = {partition: wanted[partition] for partition in again}
-        if missing:
-            try:
-                await retries.pause(next(iter(again.values())))
-            except BrokerError:
-                break
-        is_again = True
-    for partition in listed.found:
-        listed.failures.pop(partition, None)
-    return listed
+    return await ask_leaders_within(cluster, wanted, _asking(cluster, False), timeout_ms=timeout_ms)
 
 
 async def earliest_offsets(
@@ -137,66 +113,21 @@ async def replica_ends(
     ends: dict[tuple[TopicPartition, int], int] = {}
 
     async def ask(node_id: int, wanted: Mapping[TopicPartition, int]) -> None:
-        found: dict[TopicPartition, OffsetAndTimestamp] = {}
         try:
-            _take(await _ask(cluster, node_id, wanted, False, _DEBUGGER, _REPLICA_TIMEOUT_MS), found)
+            told = await _ask(cluster, node_id, wanted, False, _DEBUGGER, _REPLICA_TIMEOUT_MS)
         except BrokerError:
             return
-        ends.update({(partition, node_id): at.offset for partition, at in found.items()})
+        ends.update({(partition, node_id): at.offset for partition, at in told.found.items()})
 
     await asyncio.gather(*(ask(node_id, wanted) for node_id, wanted in by_node.items()))
     return ends
 
 
-async def _attempt(
-    cluster: Cluster,
-    missing: Mapping[TopicPartition, int],
-    read_committed: bool,
-    found: dict[TopicPartition, OffsetAndTimestamp],
-    *,
-    refresh: bool,
-    answer_timeout_ms: float | None = None,
-) -> dict[TopicPartition, BrokerError]:
-    """Ask every leader once and add what was found; returns the failures of what was not. A node gets as
-    long for its answer as for any, if not `answer_timeout_ms`.
-    """
-    try:
-        leaders = await look_for_leaders(cluster, missing, refresh=refresh)
-    except BrokerError as error:
-        return dict.fromkeys(missing, error)
-    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    for partition, leader in leaders.known.items():
-        by_leader[leader][partition] = missing[partition]
-    answers = await asyncio.gather(
-        *(
-            _ask_within(answer_timeout_ms, cluster, node_id, wanted, read_committed)
-            for node_id, wanted in by_leader.items()
-        ),
-        return_exceptions=True,
-    )
-    failures: dict[TopicPartition, BrokerError] = {**leaders.missing}
-    for asked, answer in zip(by_leader.values(), answers, strict=True):
-        if isinstance(answer, BrokerError):
-            failures |= dict.fromkeys(asked, answer)
-        elif isinstance(answer, BaseException):
-            raise answer
-        else:
-            failures |= _take(answer, found)
-    return failures
+def _asking(cluster: Cluster, read_committed: bool) -> Ask[OffsetAndTimestamp]:
+    async def ask(node_id: int, wanted: Mapping[TopicPartition, int]) -> Listed:
+        return await _ask(cluster, node_id, wanted, read_committed)
 
-
-async def _ask_within(
-    timeout_ms: float | None,
-    cluster: Cluster,
-    node_id: int,
-    wanted: Mapping[TopicPartition, int],
-    read_committed: bool,
-) -> list[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
-    try:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-            return await _ask(cluster, node_id, wanted, read_committed)
-    except TimeoutError as error:
-        raise RequestTimedOutError(f"node {node_id} does not answer") from error
+    return ask
 
 
 async def _ask(
@@ -206,7 +137,7 @@ async def _ask(
     read_committed: bool,
     replica_id: int = _CONSUMER,
     timeout_ms: int | None = None,
-) -> list[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
+) -> Listed:
     connection = await cluster.connection(node_id)
     version = connection.version_of(ListOffsetsRequest)
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
@@ -220,26 +151,16 @@ async def _ask(
         timeout_ms=int(cluster.settings.request_timeout_ms),
     )
     response = await connection.request(request, version, timeout_ms=timeout_ms)
-    return [
-        (TopicPartition(topic.name, answer.partition_index), answer)
-        for topic in response.topics
-        for answer in topic.partitions
-    ]
-
-
-def _take(
-    answers: list[tuple[TopicPartition, ListOffsetsPartitionResponse]],
-    found: dict[TopicPartition, OffsetAndTimestamp],
-) -> dict[TopicPartition, BrokerError]:
-    """Add what was found; returns the failures of the others."""
-    failures: dict[TopicPartition, BrokerError] = {}
-    for partition, answer in answers:
-        if answer.error_code:
-            code = ErrorCode.of(answer.error_code)
-            failures[partition] = ProtocolError(code, f"{partition}: {code.meaning}")
-            continue
-        oldest_form = answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset
-        found[partition] = OffsetAndTimestamp(
-            offset=oldest_form, timestamp=answer.timestamp, leader_epoch=answer.leader_epoch
-        )
-    return failures
+    listed: Listed = Answers({}, {})
+    for topic in response.topics:
+        for answer in topic.partitions:
+            partition = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code:
+                code = ErrorCode.of(answer.error_code)
+                listed.failures[partition] = ProtocolError(code, f"{partition}: {code.meaning}")
+                continue
+            oldest_form = answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset
+            listed.found[partition] = OffsetAndTimestamp(
+                offset=oldest_form, timestamp=answer.timestamp, leader_epoch=answer.leader_epoch
+            )
+    return listed

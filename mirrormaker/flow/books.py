@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.types import TopicPartition
 from mirrormaker.flow.copied import Copied
@@ -21,6 +21,21 @@ class BooksStanding(Enum):
     """They will be, and cannot be just now: no transaction is begun without them."""
     REFUSED = "refused"
     """The mirror has no right to write them: it copies without."""
+
+
+class EpochMark(NamedTuple):
+    """All records of the source before an offset are of this leader epoch or older ones."""
+
+    before: int
+    epoch: int
+
+
+class Reached(NamedTuple):
+    """How far a source partition, as its log is now, had been copied."""
+
+    next: int
+    mark: EpochMark | None
+    """The last that is known of its epochs."""
 
 
 class BucketBooks(Protocol):
@@ -71,10 +86,8 @@ class Books(Protocol):
         """Whether it can be told what had been copied, or never will be."""
         ...
 
-    async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
-        """How far these sources, as their logs are now, had been copied, where that can be told. Raises
-        nothing.
-        """
+    async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
+        """How far these sources had been copied, where that can be told. Raises nothing."""
         ...
 
     def end(self, sources: Collection[TopicPartition]) -> None:
@@ -96,10 +109,14 @@ class Books(Protocol):
         ...
 
     async def write(
-        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, LanePositions]
+        self,
+        positions: Mapping[TopicPartition, int],
+        reached: Mapping[TopicPartition, LanePositions],
+        epochs: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         """These source positions are about to be committed; `reached`: what the destination has of the same,
-        by lane. Returns those that may be committed now. Raises nothing that waiting helps against.
+        by lane; `epochs`: the leader epoch that no record before is above, -1 where that is not known.
+        Returns those that may be committed now. Raises nothing that waiting helps against.
         """
         ...
 

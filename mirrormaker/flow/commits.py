@@ -122,7 +122,8 @@ class PositionCommits:
         """What the books say of these; those that may be committed."""
         if self._books is None or not positions:
             return positions
-        return await self._books.write(positions, reached)
+        epochs = {source: self._machine.leader_epoch(source) for source in positions}
+        return await self._books.write(positions, reached, epochs)
 
     async def _store(self, stored: Mapping[TopicPartition, StoredPosition]) -> None:
         """Raises BrokerError."""

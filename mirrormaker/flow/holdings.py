@@ -89,8 +89,6 @@ class Holdings:
         """Why it could not be told where these begin, nor of others."""
         self._uncompared: set[TopicPartition] = set()
         """Those that are to be started, and that the books could not be asked about."""
-        self._suspected: dict[TopicPartition, str] = {}
-        """Those that seem to have lost their end, and how, until they are asked about again."""
         self._to_store: set[TopicPartition] = set()
         """Those of which somebody waits for the position to be stored."""
         self._not_taken: dict[TopicPartition, str] = {}
@@ -152,7 +150,7 @@ class Holdings:
             if (refusal := self._engine.arbiter.refusal(source)) is not None
         }
         refusals = {source: standing_by(trouble) for source, trouble in self._not_begun.items()}
-        unknown = self._positions.not_started | self._not_taken | self._suspected | self._unread
+        unknown = self._positions.not_started | self._not_taken | self._unread
         unreadable = {
             source: Standing(state=UNREADABLE, problem=problem) for source, problem in unknown.items()
         }
@@ -181,7 +179,7 @@ class Holdings:
         points = await self._positions.go_on(known)
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
-        points = self._without_suspected(await self._find_lost(wanted, points))
+        points = await self._find_lost(wanted, points)
         unnoted = await self._note_losses(points)
         for source in known.keys() - unnoted:
             self._not_taken.pop(source, None)
@@ -215,22 +213,6 @@ class Holdings:
         if not self._books.is_known:
             self._uncompared |= points.keys()
         return await with_lost_ends(self._source, points, reached)
-
-    def _without_suspected(self, points: Points) -> dict[TopicPartition, StartingPoint]:
-        """A leader that is new may tell an end of before (Kafka before 2.2, KIP-207): those that have lost
-        something are left out, to be asked about again, and have lost it where that is so once more.
-        """
-        suspected = {
-            source: f"the source ends at offset {point.lost[0]} just now, and has had {point.lost[1]}"
-            for source, point in points.items()
-            if point.lost is not None
-            and source not in self._suspected
-            and not self._engine.arbiter.goes_on_behind(source, min(point.lanes))
-        }
-        for source in points:
-            self._suspected.pop(source, None)
-        self._suspected |= suspected
-        return {source: point for source, point in points.items() if source not in suspected}
 
     async def _find_lost_later(self, books: Books, sources: frozenset[TopicPartition]) -> None:
         """The books were not read yet as these were begun."""
@@ -422,7 +404,7 @@ class Holdings:
         """Forget the partitions at once: they may be another's already."""
         self._forget(partitions)
         for source in partitions:
-            for why in (self._not_begun, self._not_taken, self._suspected, self._unread):
+            for why in (self._not_begun, self._not_taken, self._unread):
                 why.pop(source, None)
         self._engine.arbiter.left(partitions)
 

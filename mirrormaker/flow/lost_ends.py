@@ -1,8 +1,9 @@
 """Positions that went back along with the log that they are in.
 
 A source whose leader is lost along with what only that had, as by an unclean election or with a disk, loses
-the positions of groups as well. Where it ends before what the ledger knows to be copied, records are lost
-that the destination has: of the positions alone that would never show.
+the positions of groups as well. Of the positions alone that would never show. So what the ledger knows to be
+copied is compared with the source's log: by the leader epoch of it, which shows a loss also where others have
+been appended since; where no epoch is known, by where the log ends.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.client.cluster import Cluster
+from broker.client.epoch_ends import epoch_ends_found
 from broker.client.offsets import LATEST, list_offsets_found
 from broker.types import TopicPartition
+from mirrormaker.flow.books import Reached
 from mirrormaker.flow.group_positions import StartingPoint
 
 ASK_TIMEOUT_MS = 2_000
@@ -19,19 +22,40 @@ ASK_TIMEOUT_MS = 2_000
 
 
 async def with_lost_ends(
-    source: Cluster, points: Mapping[TopicPartition, StartingPoint], reached: Mapping[TopicPartition, int]
+    source: Cluster, points: Mapping[TopicPartition, StartingPoint], reached: Mapping[TopicPartition, Reached]
 ) -> dict[TopicPartition, StartingPoint]:
-    """The points, those with what was lost behind them whose log ends before what has been `reached`. One
-    that lies behind the end itself shows that by being out of range.
+    """The points, those with what was lost behind them whose log parts before what has been `reached`. One
+    that lies behind that itself shows it when it is fetched from, by its leader epoch: where none was stored
+    with it, it is the one of what has been reached.
     """
-    ahead = [partition for partition, at in reached.items() if min(points[partition].lanes) < at]
-    if not ahead:
-        return dict(points)
-    listed = await list_offsets_found(source, dict.fromkeys(ahead, LATEST), timeout_ms=ASK_TIMEOUT_MS)
-    lost = {partition: (at.offset, reached[partition]) for partition, at in listed.found.items()}
-    return {
-        partition: point._replace(lost=lost[partition])
-        if partition in lost and min(point.lanes) <= lost[partition][0] < lost[partition][1]
-        else point
-        for partition, point in points.items()
+    ahead = {partition: at for partition, at in reached.items() if min(points[partition].lanes) < at.next}
+    ends = await _ends(source, ahead)
+    compared = {
+        partition: _compared(points[partition], at, ends.get(partition)) for partition, at in reached.items()
     }
+    return {**points, **compared}
+
+
+def _compared(point: StartingPoint, reached: Reached, end: int | None) -> StartingPoint:
+    position, mark = min(point.lanes), reached.mark
+    if point.leader_epoch < 0 and mark is not None and position <= mark.before:
+        point = point._replace(leader_epoch=mark.epoch)
+    is_lost = end is not None and position <= end < reached.next
+    return point._replace(lost=(end, reached.next)) if end is not None and is_lost else point
+
+
+async def _ends(source: Cluster, reached: Mapping[TopicPartition, Reached]) -> dict[TopicPartition, int]:
+    """Where what had been copied of these ends at the source now, where it tells; not before what has been
+    reached where nothing is known to be lost.
+    """
+    marks = {partition: at.mark for partition, at in reached.items() if at.mark is not None}
+    epochs = {partition: mark.epoch for partition, mark in marks.items()}
+    told = (await epoch_ends_found(source, epochs, timeout_ms=ASK_TIMEOUT_MS)).found if epochs else {}
+    ends = {
+        partition: end.offset if end.offset < marks[partition].before else reached[partition].next
+        for partition, end in told.items()
+        if end.offset >= 0
+    }
+    others = dict.fromkeys(reached.keys() - ends.keys(), LATEST)
+    listed = (await list_offsets_found(source, others, timeout_ms=ASK_TIMEOUT_MS)).found if others else {}
+    return ends | {partition: at.offset for partition, at in listed.items()}

@@ -149,8 +149,8 @@ def diverged(
 
 
 def went_back(source: TopicPartition, position: int, lost: tuple[int, int]) -> Trouble:
-    """The source has lost its end, and the group's position went back to `position` with it; `lost`: from
-    where the log ends to what had been copied.
+    """The source has lost what was its end, and the group's position went back to `position` with it; `lost`:
+    what had been copied of that.
     """
     end, reached = lost
     return Trouble(
@@ -158,8 +158,8 @@ def went_back(source: TopicPartition, position: int, lost: tuple[int, int]) -> T
         source=source,
         position=position,
         resume_at=position,
-        problem=f"the source ends at offset {end}, and offsets up to {reached - 1} had been copied: it lost "
-        f"records, and the position with them, which went back to {position}",
+        problem=f"the source lost offsets {end} to {reached - 1}, which had been copied, and the position "
+        f"with them, which went back to {position}",
         lost=lost,
     )
 

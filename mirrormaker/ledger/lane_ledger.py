@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
+from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.ledger.lane_map import LaneMap, Translation
 from mirrormaker.ledger.page import NOWHERE_KNOWN, RUNS_MAX, Page, PageRun
 from mirrormaker.ledger.page_windows import NO_TIME, PageWindows
@@ -118,6 +119,19 @@ class LaneLedger:
         if len(pages) == len(self):
             return self.next
         return LaneMap(pages).next if pages else None
+
+    def reached(self, route: str | None) -> Reached | None:
+        """How far the source's log, as it is now, had been copied by the route; None: nothing is known."""
+        end = self.next_of(route)
+        if end is None:
+            return None
+        mark: EpochMark | None = None
+        for page in sorted(self.of_route(route), key=attrgetter("order")):
+            if page.is_anew:
+                mark = None
+            if page.epoch is not None and (mark is None or page.epoch.before > mark.before):
+                mark = page.epoch
+        return Reached(end, mark)
 
     def outdated(self, log_start: int, route: str | None) -> list[Page]:
         """Pages of the route of which the source, whose log begins at `log_start`, has nothing any more; the

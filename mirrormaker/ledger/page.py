@@ -16,7 +16,8 @@ As JSON, for anyone who reads the topic:
             when the page began and when it ended), "anew": true, "behind": destination offset before which
             all is that pages before it tell of, "part": true, "more": further records at the destination that
             a function made of these, of which only the first has a place in the runs, "route": whose it is,
-            where others may write the same topic from the same source
+            where others may write the same topic from the same source, "epoch": [offset, leader epoch that no
+            record of the source before that is above]
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page_windows import NO_TIME
@@ -65,6 +67,7 @@ class PageMark:
     source_crc: int | None
     first_ms: int
     last_ms: int
+    epoch: EpochMark | None
 
 
 class Page:
@@ -77,6 +80,7 @@ class Page:
         "by",
         "count",
         "crc",
+        "epoch",
         "first",
         "first_ms",
         "is_anew",
@@ -124,6 +128,8 @@ class Page:
         with. None: not all were copied as they are. So the `crc` of one hop is the `source_crc` of the next,
         and headers tell without a look at records whether either side still holds what was copied.
         """
+        self.epoch: EpochMark | None = None
+        """What is known of leader epochs at the source, so that it shows when that has others instead."""
         self.first_ms = self.last_ms = NO_TIME
         """Of its records, as `page_windows` tells time."""
         self.is_anew = is_anew
@@ -252,6 +258,7 @@ class Page:
         self.more += other.more
         self.to_next = self.to_next if other.to_next is None else other.to_next
         self.cover(other.next)
+        self.epoch = other.epoch or self.epoch
         self.add_sums(other.crc, other.source_crc)
         self.tell_time(other.first_ms)
         self.tell_time(other.last_ms)
@@ -295,6 +302,7 @@ class Page:
             self.source_crc,
             self.first_ms,
             self.last_ms,
+            self.epoch,
         )
 
     def return_to(self, mark: PageMark) -> None:
@@ -309,7 +317,7 @@ class Page:
             runs[at + 1] = NOWHERE_KNOWN
         self.next, self.to_first, self.to_next = mark.next, mark.to_first, mark.to_next
         self.count, self.more, self.crc, self.source_crc = mark.count, mark.more, mark.crc, mark.source_crc
-        self.first_ms, self.last_ms = mark.first_ms, mark.last_ms
+        self.first_ms, self.last_ms, self.epoch = mark.first_ms, mark.last_ms, mark.epoch
 
     # ---- as JSON
 
@@ -328,6 +336,8 @@ class Page:
             value["more"] = self.more
         if self.first_ms != NO_TIME:
             value["times"] = [self.first_ms, self.last_ms]
+        if self.epoch is not None:
+            value["epoch"] = list(self.epoch)
         if self.is_anew:
             value["anew"] = True
         if self.behind is not None:
@@ -391,6 +401,8 @@ class Page:
             raise ValueError("the runs of the page do not fill it")
         page.add_sums(value["crc"], value["source_crc"])
         page.first_ms, page.last_ms = value.get("times", (NO_TIME, NO_TIME))
+        if "epoch" in value:
+            page.epoch = EpochMark(*value["epoch"])
         return page
 
 

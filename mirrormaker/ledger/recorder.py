@@ -12,12 +12,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.types import TopicPartition
+from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
 from mirrormaker.ledger.page import PART_RUNS_MAX, RUNS_MAX, Page, PageMark
 from mirrormaker.ledger.page_windows import NO_TIME, LaneTime, PageWindows
+
+NO_EPOCHS: Mapping[TopicPartition, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,13 +186,22 @@ class LedgerRecorder:
             page.add_sums(copied.crc, copied.source_crc)
         page.tell_time(time.advance(at_ms))
 
-    def advance(self, positions: Mapping[TopicPartition, Sequence[int]]) -> None:
+    def advance(
+        self,
+        positions: Mapping[TopicPartition, Sequence[int]],
+        epochs: Mapping[TopicPartition, int] = NO_EPOCHS,
+    ) -> None:
         """All of these sources before the positions of their lanes is dealt with, records or not. That a log
         is another is written down before anything of it is copied: else it would be found out once more.
+        `epochs`: by source the leader epoch that no record before its positions is above; what is known of it
+        is written along with the rest.
         """
         for source, lanes in positions.items():
+            epoch = epochs.get(source, -1)
             for book, offset in zip(self._of([source]), lanes, strict=False):
                 self._advance(book, offset)
+                if epoch >= 0 and book.is_changed and book.live is not None:
+                    book.live.epoch = EpochMark(offset, epoch)
 
     @staticmethod
     def _advance(book: _LaneBook, offset: int) -> None:

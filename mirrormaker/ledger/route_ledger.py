@@ -31,7 +31,7 @@ from broker.errors import (
 )
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
-from mirrormaker.flow.books import BooksStanding
+from mirrormaker.flow.books import BooksStanding, Reached
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
@@ -249,18 +249,19 @@ class RouteLedger:
                 self._tell_forgotten(each.source, own.values())
         return found
 
-    async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+    async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
         try:
             async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
                 await self._is_known.wait()
         except TimeoutError:
             return {}
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, Reached] = {}
         for each in assignments:
             lanes = [self.view.lanes[lane] for lane in self._lanes_of(each) if lane in self.view.lanes]
-            nexts = [at for lane in lanes if (at := lane.next_of(self._route)) is not None]
-            if nexts:
-                found[each.source] = max(nexts)
+            reached = [at for lane in lanes if (at := lane.reached(self._route)) is not None]
+            if reached:
+                marks = [at.mark for at in reached if at.mark is not None]
+                found[each.source] = Reached(max(at.next for at in reached), max(marks, default=None))
         return found
 
     def _own_pages(self, assignment: Assignment) -> dict[LaneId, Sequence[Page]]:
@@ -315,11 +316,14 @@ class RouteLedger:
         self.recorder.take(copied)
 
     async def write(
-        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, LanePositions]
+        self,
+        positions: Mapping[TopicPartition, int],
+        reached: Mapping[TopicPartition, LanePositions],
+        epochs: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         if self._delivery is Delivery.EXACTLY_ONCE:
             return positions  # these are in force already, and the pages with them
-        self.recorder.advance(reached)
+        self.recorder.advance(reached, epochs)
         if self._delivery is Delivery.AT_MOST_ONCE:
             return positions  # these come before the records: see `run`
         return positions if await self._write_due() else {}

@@ -12,6 +12,7 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerRecord, ConsumerSettings, OffsetReset
+from broker.client.epoch_ends import EpochEnd, epoch_ends_found
 from broker.client.group_offset_admin import ToEarliest
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
@@ -35,6 +36,32 @@ async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     while len(taken) < count:
         taken += await consumer.take(max_records=count - len(taken))
     return taken
+
+
+def test_where_leader_epochs_end_is_told_of_each_partition_that_is_there(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            at, missing = TopicPartition("of-epochs", 0), TopicPartition("missing", 0)
+            for count in (3, 4):
+                async with Producer(client) as producer:
+                    for _ in range(count):
+                        await (await producer.send(at.topic, b"value", partition=0))
+                if count == 3:
+                    node.kill_node(1)
+                    node.start_node(1)
+            latest = (await list_offsets(client, {at: LATEST}))[at].leader_epoch
+            for epoch, end in (
+                (0, EpochEnd(0, 3)),
+                (latest - 1, EpochEnd(0, 3)),
+                (latest, EpochEnd(latest, 7)),
+                (latest + 1, EpochEnd(-1, -1)),
+            ):
+                told = await epoch_ends_found(client, {at: epoch, missing: epoch}, timeout_ms=2_000)
+                assert told.found == {at: end}
+                assert told.failures.keys() == {missing}
+
+    node = cluster("epochs")
+    run(main)
 
 
 def test_records_of_every_codec_come_back_as_they_were_sent(cluster: ClusterFactory) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.client import offsets
+from broker.client import asking_leaders
 from broker.client.cluster import Cluster
 from broker.client.offsets import (
     EARLIEST,
@@ -103,7 +103,7 @@ def test_a_partition_that_nothing_is_told_of_holds_back_no_other() -> None:
 
 
 def test_a_leader_that_does_not_answer_holds_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "_ANSWER_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr(asking_leaders, "_ANSWER_TIMEOUT_MS", 1_000)
 
     async def main() -> None:
         async with ServingPeer(1) as one, ServingPeer(2) as two:

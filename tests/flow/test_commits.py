@@ -58,7 +58,10 @@ class Surroundings:
         return self.reached
 
     async def write(
-        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, tuple[int, ...]]
+        self,
+        positions: Mapping[TopicPartition, int],
+        reached: Mapping[TopicPartition, tuple[int, ...]],
+        epochs: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         self.written.append(reached[SOURCE][0])
         await self.is_writable.wait()

@@ -15,6 +15,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import lost_ends
 from mirrormaker.flow.at_least_once import AtLeastOnce
+from mirrormaker.flow.books import Reached
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
@@ -131,8 +132,8 @@ def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copyin
     async def list_offsets_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
         return Listed({each: OffsetAndTimestamp(offset=end) for each in wanted}, {})
 
-    async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
-        return {each.source: 150 for each in assignments} if books.is_known else {}
+    async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
+        return {each.source: Reached(150, None) for each in assignments} if books.is_known else {}
 
     async def main() -> None:
         monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
@@ -221,49 +222,6 @@ def test_why_a_partition_was_not_begun_is_not_told_of_it_after_it_was_anothers()
         member.assignment = frozenset({SOURCE})
         assert holdings.not_begun == {}
 
-    run(main)
-
-
-@pytest.mark.parametrize("ends", [(120, 150), (120, 120)])
-def test_an_end_that_a_new_leader_tells_too_early_is_asked_for_again_while_others_begin(
-    monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...]
-) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(GroupPositions, "go_on", go_on)
-        monkeypatch.setattr(Holdings, "_find_lost", find_lost)
-        engine = surroundings(goes_on_behind=lambda *_: False)
-        engine.crossing.make_ready = ready
-        engine.mode.take_over = take_over
-        holdings = holdings_of(engine, member)
-        holdings._losses = losses
-        assert (await holdings.prepare([SOURCE, OTHER])).keys() == {OTHER}
-        assert "ends at offset 120 just now" in (holdings.not_begun[SOURCE].problem or "")
-        points = await holdings.prepare([SOURCE])
-        assert points[SOURCE].lost == ((120, 150) if ends[1] == 120 else None)
-        assert holdings.not_begun == {}
-
-    async def ready(topics: object) -> None: ...
-
-    async def take_over(wanted: Collection[Assignment]) -> Mapping[TopicPartition, None]:
-        return {each.source: None for each in wanted}
-
-    async def go_on(
-        self: object, known: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, StartingPoint]:
-        return {source: StartingPoint((100,)) for source in known}
-
-    async def find_lost(
-        self: object, wanted: object, points: dict[TopicPartition, StartingPoint]
-    ) -> dict[TopicPartition, StartingPoint]:
-        end = told.pop(0)
-        return points | {SOURCE: points[SOURCE]._replace(lost=(end, 150) if end < 150 else None)}
-
-    async def write(lost: Collection[Loss]) -> None:
-        assert lost == []
-
-    told = list(ends)
-    losses: Any = SimpleNamespace(write=write)
-    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
     run(main)
 
 

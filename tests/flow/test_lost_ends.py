@@ -8,13 +8,51 @@ from typing import Any
 
 import pytest
 
+from broker.client.asking_leaders import Answers
+from broker.client.epoch_ends import EpochEnd
 from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.types import TopicPartition
 from mirrormaker.flow import lost_ends
+from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.lost_ends import with_lost_ends
 
 ONE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Source:
+    """What a source tells of `ONE`, and what it was asked."""
+
+    def __init__(self, end: int | None, epoch_end: EpochEnd | None = None) -> None:
+        self._end = end
+        self._epoch_end = epoch_end
+        self.asked: list[tuple[str, TopicPartition, int]] = []
+
+    async def list_offsets_found(
+        self, _: object, wanted: Mapping[TopicPartition, int], **__: object
+    ) -> Listed:
+        self.asked += [("end", each, at) for each, at in wanted.items()]
+        end = self._end
+        return Answers({each: OffsetAndTimestamp(offset=end) for each in wanted if end is not None}, {})
+
+    async def epoch_ends_found(
+        self, _: object, wanted: Mapping[TopicPartition, int], **__: object
+    ) -> Answers[EpochEnd]:
+        self.asked += [("epoch", each, epoch) for each, epoch in wanted.items()]
+        return Answers({each: self._epoch_end for each in wanted if self._epoch_end is not None}, {})
+
+
+def compare(
+    monkeypatch: pytest.MonkeyPatch, told: Source, point: StartingPoint, reached: Reached | None
+) -> StartingPoint:
+    monkeypatch.setattr(lost_ends, "list_offsets_found", told.list_offsets_found)
+    monkeypatch.setattr(lost_ends, "epoch_ends_found", told.epoch_ends_found)
+    points = {ONE: point, OTHER: StartingPoint((7,))}
+    source: Any = None
+    found = asyncio.run(with_lost_ends(source, points, {} if reached is None else {ONE: reached}))
+    assert found.keys() == points.keys()
+    assert found[OTHER] == points[OTHER]
+    return found[ONE]
 
 
 @pytest.mark.parametrize(
@@ -39,15 +77,52 @@ def test_a_log_that_ends_before_what_was_copied_of_it_has_lost_that(
     end: int | None,
     lost: tuple[int, int] | None,
 ) -> None:
-    asked: list[TopicPartition] = []
+    told, point = Source(end), StartingPoint((position, position + 5))
+    found = compare(monkeypatch, told, point, None if reached is None else Reached(reached, None))
+    assert found == point._replace(lost=lost)
+    assert told.asked == ([("end", ONE, -1)] if reached is not None and position < reached else [])
 
-    async def list_offsets_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
-        asked.extend(wanted)
-        return Listed({each: OffsetAndTimestamp(offset=end) for each in wanted if end is not None}, {})
 
-    monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
-    points = {ONE: StartingPoint((position, position + 5)), OTHER: StartingPoint((7,))}
-    source: Any = None
-    found = asyncio.run(with_lost_ends(source, points, {} if reached is None else {ONE: reached}))
-    assert found == {**points, ONE: points[ONE]._replace(lost=lost)}
-    assert asked == ([ONE] if reached is not None and position < reached else [])
+@pytest.mark.parametrize(
+    ("epoch_end", "lost"),
+    [
+        (EpochEnd(3, 60), None),
+        (EpochEnd(3, 48), None),  # what came after the mark may be of later epochs
+        (EpochEnd(3, 40), (40, 50)),
+        (EpochEnd(2, 40), (40, 50)),
+        (EpochEnd(2, 48), None),
+        (EpochEnd(2, 20), None),  # which shows when it is fetched
+    ],
+)
+def test_a_log_whose_epoch_ends_before_what_was_copied_of_it_has_lost_that_though_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, epoch_end: EpochEnd, lost: tuple[int, int] | None
+) -> None:
+    told, point = Source(90, epoch_end), StartingPoint((30,), leader_epoch=3)
+    found = compare(monkeypatch, told, point, Reached(50, EpochMark(48, 3)))
+    assert found == point._replace(lost=lost)
+    assert told.asked == [("epoch", ONE, 3)]
+
+
+@pytest.mark.parametrize("epoch_end", [None, EpochEnd(-1, -1)])
+def test_a_log_that_tells_nothing_of_the_epoch_is_asked_where_it_ends(
+    monkeypatch: pytest.MonkeyPatch, epoch_end: EpochEnd | None
+) -> None:
+    told, point = Source(40, epoch_end), StartingPoint((30,), leader_epoch=3)
+    assert compare(monkeypatch, told, point, Reached(50, EpochMark(48, 3))).lost == (40, 50)
+    assert told.asked == [("epoch", ONE, 3), ("end", ONE, -1)]
+
+
+@pytest.mark.parametrize(
+    ("point", "epoch"),
+    [
+        (StartingPoint((50,)), 3),
+        (StartingPoint((40, 60)), 3),
+        (StartingPoint((50,), leader_epoch=2), 2),
+        (StartingPoint((51,)), -1),
+    ],
+)
+def test_a_position_without_an_epoch_has_that_of_what_was_copied(
+    monkeypatch: pytest.MonkeyPatch, point: StartingPoint, epoch: int
+) -> None:
+    found = compare(monkeypatch, Source(90, EpochEnd(3, 90)), point, Reached(50, EpochMark(50, 3)))
+    assert found == point._replace(leader_epoch=epoch)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from broker.types import TopicPartition
 from mirrormaker.audit.lane_runs import passes_of
 from mirrormaker.audit.ranges import Range, joined
+from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import encode_document
@@ -57,6 +58,8 @@ class Mirror:
     def __post_init__(self) -> None:
         self.position = self.committed = self.recorded = self.last_start = self.start
         self.windows = PageWindows(span_ms=self.span_ms, now_ms=lambda: self.position)
+        self.epoch = 1
+        """Of the source, of what is copied from now on."""
         self.recorder = LedgerRecorder("first", windows=self.windows)
         self.recorder.begin(LANE, self.start)
 
@@ -106,7 +109,7 @@ class Mirror:
                     runs=() if len(runs) == 1 else runs,
                 )
             )
-        self.recorder.advance({SOURCE: (self.position,)})
+        self.recorder.advance({SOURCE: (self.position,)}, {SOURCE: self.epoch})
 
     def marker(self) -> None:
         self.destination.append(None)
@@ -312,6 +315,7 @@ def test_a_partition_copied_as_it_is_has_one_page_with_one_run_however_long() ->
         "crc": page.crc,
         "source_crc": page.source_crc,
         "times": [6, 3499],
+        "epoch": [3500, 1],
     }
 
 
@@ -458,6 +462,53 @@ def test_a_source_that_lost_its_end_is_told_before_anything_of_the_rest_was_copi
     assert [mirror.ledger.forward(at).offset for at in (5, 6, 8, 10)] == [5, 10, 10, 12]
     copied = (part for each in passes_of(mirror.ledger.pages()) for part in each.copied_parts(Range(0, 99)))
     assert joined(copied) == [Range(8, 11)]
+
+
+def test_of_what_epochs_the_copied_records_are_is_known_until_the_source_is_another_log() -> None:
+    mirror = Mirror()
+    mirror.epoch = -1
+    mirror.copy([True] * 4)
+    mirror.settle()
+    assert mirror.ledger.reached(None) == (4, None)
+    mirror.epoch = 5
+    mirror.copy([True] * 4)
+    mirror.settle()
+    mirror.epoch = -1
+    mirror.copy([False] * 2)
+    mirror.settle()
+    assert mirror.ledger.reached(None) == (10, (8, 5))
+    mirror.epoch = 6
+    mirror.copy([True] * 2)
+    mirror.recorder.undo([SOURCE])
+    mirror.position, mirror.destination = 10, mirror.destination[:-2]
+    mirror.epoch = 7
+    mirror.marker()
+    mirror.copy([True])
+    mirror.settle()
+    assert mirror.ledger.reached(None) == (11, (11, 7))
+    mirror.recorder.restart(SOURCE, (6,), {})
+    mirror.position, mirror.epoch = 6, -1
+    mirror.copy([True])
+    mirror.settle()
+    assert mirror.ledger.reached(None) == (7, None)
+    mirror.epoch = 8
+    mirror.copy([True])
+    mirror.settle()
+    assert mirror.ledger.reached(None) == (8, (8, 8))
+
+
+def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
+    pages = [Page(first) for first in (0, 10)]
+    for page, mark in zip(pages, (EpochMark(10, 3), None), strict=True):
+        page.add_run(page.first, page.first, 10)
+        page.epoch = mark
+    pages[0].absorb(pages[1])
+    assert pages[0].epoch == (10, 3)
+    following = Page(20)
+    following.add_run(20, 20, 5)
+    following.epoch = EpochMark(25, 4)
+    pages[0].absorb(following)
+    assert pages[0].epoch == (25, 4)
 
 
 def test_what_a_lane_has_of_before_the_end_of_a_source_is_known_though_another_lane_is_not_as_far() -> None:
