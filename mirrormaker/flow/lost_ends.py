@@ -3,11 +3,12 @@
 A source whose leader is lost along with what only that had, as by an unclean election or with a disk, loses
 the positions of groups as well. Of the positions alone that would never show. So what the ledger knows to be
 copied is compared with the source's log: by the leader epoch of it, which shows a loss also where others have
-been appended since; where no epoch is known, by where the log ends.
+been appended since; as far as no epoch is known of it, by where the log ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from broker.client.cluster import Cluster
@@ -19,6 +20,10 @@ from mirrormaker.flow.group_positions import StartingPoint
 
 ASK_TIMEOUT_MS = 2_000
 """How long the leaders may take to be found: others wait for that."""
+NEW_LEADER_MS = 1_000
+"""A leader that is new may tell an end of before (Kafka before 2.2, KIP-207): where a log seems to have lost
+its end it is asked again after so long.
+"""
 
 
 async def with_lost_ends(
@@ -45,17 +50,30 @@ def _compared(point: StartingPoint, reached: Reached, end: int | None) -> Starti
 
 
 async def _ends(source: Cluster, reached: Mapping[TopicPartition, Reached]) -> dict[TopicPartition, int]:
-    """Where what had been copied of these ends at the source now, where it tells; not before what has been
-    reached where nothing is known to be lost.
+    """Where what had been copied of these ends at the source now, where it tells; left out where all of it is
+    there by its epochs.
     """
     marks = {partition: at.mark for partition, at in reached.items() if at.mark is not None}
     epochs = {partition: mark.epoch for partition, mark in marks.items()}
     told = (await epoch_ends_found(source, epochs, timeout_ms=ASK_TIMEOUT_MS)).found if epochs else {}
-    ends = {
-        partition: end.offset if end.offset < marks[partition].before else reached[partition].next
-        for partition, end in told.items()
-        if end.offset >= 0
+    ends = {partition: end.offset for partition, end in told.items() if end.offset >= 0}
+    parted = {partition: end for partition, end in ends.items() if end < marks[partition].before}
+    whole = {
+        partition for partition in ends.keys() - parted if marks[partition].before >= reached[partition].next
     }
-    others = dict.fromkeys(reached.keys() - ends.keys(), LATEST)
-    listed = (await list_offsets_found(source, others, timeout_ms=ASK_TIMEOUT_MS)).found if others else {}
-    return ends | {partition: at.offset for partition, at in listed.items()}
+    others = reached.keys() - parted.keys() - whole
+    return parted | await _log_ends(source, {partition: reached[partition].next for partition in others})
+
+
+async def _log_ends(source: Cluster, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Where these logs end, as far as they tell."""
+    asked = dict.fromkeys(reached, LATEST)
+    listed = (await list_offsets_found(source, asked, timeout_ms=ASK_TIMEOUT_MS)).found if asked else {}
+    ends = {partition: at.offset for partition, at in listed.items()}
+    short = {partition: LATEST for partition, end in ends.items() if end < reached[partition]}
+    if not short:
+        return ends
+    await asyncio.sleep(NEW_LEADER_MS / 1000)
+    again = (await list_offsets_found(source, short, timeout_ms=ASK_TIMEOUT_MS)).found
+    told = {partition: end for partition, end in ends.items() if partition not in short}
+    return told | {partition: at.offset for partition, at in again.items()}

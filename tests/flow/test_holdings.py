@@ -137,6 +137,7 @@ def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copyin
 
     async def main() -> None:
         monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
+        monkeypatch.setattr(lost_ends, "NEW_LEADER_MS", 1)
         engine.machine = FlowMachine(FlowConfig())
         engine.crossing.assignment = lambda source: Assignment(
             source=source, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0

@@ -23,8 +23,12 @@ ONE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 class Source:
     """What a source tells of `ONE`, and what it was asked."""
 
-    def __init__(self, end: int | None, epoch_end: EpochEnd | None = None) -> None:
+    def __init__(
+        self, end: int | None, epoch_end: EpochEnd | None = None, *, first_end: int | None = None
+    ) -> None:
+        """`first_end`: what it tells instead of its end when it is asked first."""
         self._end = end
+        self._first_end = first_end
         self._epoch_end = epoch_end
         self.asked: list[tuple[str, TopicPartition, int]] = []
 
@@ -32,7 +36,7 @@ class Source:
         self, _: object, wanted: Mapping[TopicPartition, int], **__: object
     ) -> Listed:
         self.asked += [("end", each, at) for each, at in wanted.items()]
-        end = self._end
+        end, self._first_end = self._end if self._first_end is None else self._first_end, None
         return Answers({each: OffsetAndTimestamp(offset=end) for each in wanted if end is not None}, {})
 
     async def epoch_ends_found(
@@ -47,6 +51,7 @@ def compare(
 ) -> StartingPoint:
     monkeypatch.setattr(lost_ends, "list_offsets_found", told.list_offsets_found)
     monkeypatch.setattr(lost_ends, "epoch_ends_found", told.epoch_ends_found)
+    monkeypatch.setattr(lost_ends, "NEW_LEADER_MS", 1)
     points = {ONE: point, OTHER: StartingPoint((7,))}
     source: Any = None
     found = asyncio.run(with_lost_ends(source, points, {} if reached is None else {ONE: reached}))
@@ -80,7 +85,15 @@ def test_a_log_that_ends_before_what_was_copied_of_it_has_lost_that(
     told, point = Source(end), StartingPoint((position, position + 5))
     found = compare(monkeypatch, told, point, None if reached is None else Reached(reached, None))
     assert found == point._replace(lost=lost)
-    assert told.asked == ([("end", ONE, -1)] if reached is not None and position < reached else [])
+    is_short = end is not None and reached is not None and end < reached
+    times = 0 if reached is None or position >= reached else 2 if is_short else 1
+    assert told.asked == [("end", ONE, -1)] * times
+
+
+def test_an_end_that_a_new_leader_tells_too_early_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, point = Source(50, first_end=40), StartingPoint((30,))
+    assert compare(monkeypatch, told, point, Reached(50, None)) == point
+    assert told.asked == [("end", ONE, -1)] * 2
 
 
 @pytest.mark.parametrize(
@@ -100,6 +113,17 @@ def test_a_log_whose_epoch_ends_before_what_was_copied_of_it_has_lost_that_thoug
     told, point = Source(90, epoch_end), StartingPoint((30,), leader_epoch=3)
     found = compare(monkeypatch, told, point, Reached(50, EpochMark(48, 3)))
     assert found == point._replace(lost=lost)
+    assert told.asked == [("epoch", ONE, 3)] + [("end", ONE, -1)] * (epoch_end.offset >= 48)
+
+
+def test_a_log_that_has_all_of_an_epoch_may_have_lost_what_came_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the route was exactly once for a while: its pages know no epochs."""
+    told, point = Source(45, EpochEnd(3, 40)), StartingPoint((30,), leader_epoch=3)
+    assert compare(monkeypatch, told, point, Reached(50, EpochMark(40, 3))).lost == (45, 50)
+    told = Source(90, EpochEnd(3, 40))
+    assert compare(monkeypatch, told, point, Reached(40, EpochMark(40, 3))).lost is None
     assert told.asked == [("epoch", ONE, 3)]
 
 
@@ -109,7 +133,7 @@ def test_a_log_that_tells_nothing_of_the_epoch_is_asked_where_it_ends(
 ) -> None:
     told, point = Source(40, epoch_end), StartingPoint((30,), leader_epoch=3)
     assert compare(monkeypatch, told, point, Reached(50, EpochMark(48, 3))).lost == (40, 50)
-    assert told.asked == [("epoch", ONE, 3), ("end", ONE, -1)]
+    assert told.asked == [("epoch", ONE, 3), ("end", ONE, -1), ("end", ONE, -1)]
 
 
 @pytest.mark.parametrize(
