@@ -179,9 +179,10 @@ def _follows(page: Page, following: Page) -> bool:
     """Whether all of `following` is after all of `page`, at either side."""
     if page.next > following.first or following.is_anew:
         return False
-    if page.to_next is None or following.to_first is None:
-        return True
-    return page.to_next <= following.to_first
+    to_next = page.behind if page.to_next is None else page.to_next
+    if to_next is None or following.to_first is None:
+        return not page.is_anew  # else `following` may be of the log that is gone
+    return to_next <= following.to_first
 
 
 def _around(pages: Sequence[Page], at: int) -> Sequence[Page]:

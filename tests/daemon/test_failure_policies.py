@@ -347,12 +347,20 @@ def test_a_source_that_lost_records_and_the_position_is_noticed_though_it_has_gr
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("is_all", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_what_a_source_lost_along_with_the_position_is_resumed_once_though_nothing_new_comes(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, is_all: bool
 ) -> None:
     source, destination = clusters
     running = copied(clusters, mirror)
-    lose_end_and_position(running, source, tmp_path)
+    if is_all:
+        assert running.stop() == 0
+        lose_data(source, tmp_path / "jfk", "flights")
+        seek = ("seek", str(running.file), "jfk-to-aggregate", "--to", "earliest")
+        assert mirrormaker(*seek).stdout == "flights\t0\t0\n"
+    else:
+        lose_end_and_position(running, source, tmp_path)
+    before = count(destination, "jfk.flights", 1)
     running.start()
     wait_halted(running, "source_truncated")
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
@@ -360,7 +368,7 @@ def test_what_a_source_lost_along_with_the_position_is_resumed_once_though_nothi
     assert running.stop() == 0
     running.start()
     produce(source, "flights", range(150, 160), 1)
-    wait_until(lambda: count(destination, "jfk.flights", 1) == 160, "it goes on by itself")
+    wait_until(lambda: count(destination, "jfk.flights", 1) == before + 10, "it goes on by itself")
     assert len(notes(destination)) == 1
     assert running.stop() == 0
 

@@ -497,6 +497,31 @@ def test_of_what_epochs_the_copied_records_are_is_known_until_the_source_is_anot
     assert mirror.ledger.reached(None) == (8, (8, 8))
 
 
+@pytest.mark.parametrize("end", [0, 4, 6])
+def test_a_source_that_lost_its_end_is_known_to_whoever_begins_before_anything_more_is_copied(
+    end: int,
+) -> None:
+    """Wherever pages began: also where all that is known is of a log that is gone."""
+    mirror = Mirror()
+    mirror.copy([True] * 6)
+    mirror.settle()
+    mirror.committed = 6
+    mirror.crash(writes=False)
+    mirror.copy([True] * 4)
+    mirror.settle()
+    mirror.recorder.restart(SOURCE, (end,), {LANE: 6})
+    mirror.recorder.advance({SOURCE: (end,)})
+    mirror.settle()
+    assert mirror.ledger.next == end
+    assert mirror.ledger.reached(None) == (end, None)
+    mirror.committed = end
+    mirror.crash(writes=False)
+    mirror.copy([True] * 2)
+    mirror.settle()
+    assert mirror.ledger.reached(None) == (end + 2, (end + 2, 1))
+    assert [mirror.ledger.forward(end + at).offset for at in range(3)] == [10, 11, 12]
+
+
 def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     pages = [Page(first) for first in (0, 10)]
     for page, mark in zip(pages, (EpochMark(10, 3), None), strict=True):
