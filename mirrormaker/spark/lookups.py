@@ -168,9 +168,10 @@ class LogLookup:
         found = await self._again(lambda: self._ask(times))
         unmatched = [partition for partition, offset in sorted(found.items()) if offset == NO_OFFSET]
         if unmatched and bounds.no_match is NoMatch.ERROR:
+            option = f"{side}OffsetsByTimestamp" if bounds.default is None else f"{side}Timestamp"
             raise ConfigurationError(
                 [
-                    f"option {side}Timestamp: {partition} has no record at or after {times[partition]}; "
+                    f"option {option}: {partition} has no record at or after {times[partition]}; "
                     f"{side}OffsetsByTimestampStrategy=latest would start behind its last"
                     for partition in unmatched
                 ]

@@ -136,10 +136,14 @@ def test_a_time_that_no_record_has_come_up_to_is_an_error_or_the_end(
     spark: SparkSession, bootstrap: str
 ) -> None:
     topic = fill(bootstrap, partitions=1, count=10)
-    late = {"subscribe": topic, "startingTimestamp": str(NOW_MS + 11)}
-    with pytest.raises(PySparkException, match="has no record at or after"):
-        load(spark, bootstrap, **late).count()
-    assert load(spark, bootstrap, startingOffsetsByTimestampStrategy="latest", **late).count() == 0
+    for option, moment in (
+        ("startingTimestamp", str(NOW_MS + 11)),
+        ("startingOffsetsByTimestamp", f'{{"{topic}": {{"0": {NOW_MS + 11}}}}}'),
+    ):
+        late = {"subscribe": topic, option: moment}
+        with pytest.raises(PySparkException, match=f"option {option}: {topic}-0 has no record at or after"):
+            load(spark, bootstrap, **late).count()
+        assert load(spark, bootstrap, startingOffsetsByTimestampStrategy="latest", **late).count() == 0
 
 
 def test_filters_become_fewer_partitions_and_shorter_ranges(spark: SparkSession, bootstrap: str) -> None:
