@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,9 +164,13 @@ class Load:
         self._take_progress()
         return done
 
+    def has_begun(self) -> bool:
+        """Whether every query has had a batch, or has looked and found nothing new."""
+        return all(query.lastProgress is not None or _is_at_rest(query.status) for query in self._queries)
+
     def is_between_batches(self) -> bool:
         """Whether none is under way just now."""
-        return not any(query.status["isTriggerActive"] for query in self._queries)
+        return all(_is_at_rest(query.status) for query in self._queries)
 
     def stop(self) -> None:
         """End what is under way; there is nothing where Spark is gone."""
@@ -299,6 +303,11 @@ class Load:
                 self._looked_at[str(query.id)] = int(told["batchId"])
                 late = (each.get("numRowsDroppedByWatermark", 0) for each in told.get("stateOperators", ()))
                 self.figures.rows_late += sum(late)
+
+
+def _is_at_rest(status: Mapping[str, Any]) -> bool:
+    """Whether a query waits for its next trigger; one that was started just now has not had its first."""
+    return not status["isTriggerActive"] and not status["message"].startswith("Initializing")
 
 
 @contextlib.contextmanager

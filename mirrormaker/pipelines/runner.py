@@ -266,7 +266,7 @@ class Runner:
                     break
                 if interval_ms is None:
                     continue
-                if self._folder.is_wanted():
+                if self._folder.is_wanted() and load.has_begun():
                     ends_at = min(ends_at, time.monotonic() + BATCH_SECONDS)
                     if load.is_between_batches():
                         break

@@ -384,6 +384,26 @@ def test_a_run_that_has_no_end_makes_room_for_another_between_its_batches(place:
     assert place.ids() == list(range(20))
 
 
+def test_a_run_that_has_no_end_makes_room_once_it_has_loaded_something(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce(order(number, number // 10) for number in range(20))
+    place.keys = f"{place.keys}    schedule: {{continuous: 100ms}}\n"
+    monkeypatch.setattr("mirrormaker.pipelines.runner.WAIT_SECONDS", 0.01)
+    endless, folder = place.runner(), PipelineFolder(place.folder / "data", PipelineName("p"))
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(endless.run, RunRequest(trigger="schedule"))
+        try:
+            until(folder.is_locked, seconds=120)
+            with folder.locked(lambda: True):
+                loaded = place.ids()
+        finally:
+            endless.stop()
+        ended = running.result()
+    assert (ended.state, ended.rows_read) == (RunState.SUCCEEDED, 20)
+    assert loaded == list(range(20))
+
+
 def test_a_run_of_the_daemon_waits_for_what_somebody_else_does_to_the_pipeline(place: Place) -> None:
     place.produce(order(number, 0) for number in range(10))
     runner, folder = place.runner(), PipelineFolder(place.folder / "data", PipelineName("p"))
