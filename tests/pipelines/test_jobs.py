@@ -15,14 +15,16 @@ from pyspark.sql import functions as f
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
+from broker.types import HostPort
 from mirrormaker.pipelines.run_record import RunRecord
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.spark.jobs import compaction
 from mirrormaker.spark.jobs.export import place_of
 from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
+from mirrormaker.spark.jobs.tier_audit import run as audit_tiers
 from mirrormaker.topology.loader import load_topology
-from mirrormaker.topology.model import CallFunction, Topology
+from mirrormaker.topology.model import CallFunction, ClusterName, Topology
 from tests.daemon.conftest import mirrormaker
 from tests.pipelines.place import START_MS, Place, give_up, order, produce
 
@@ -262,6 +264,30 @@ def test_what_differs_between_two_tiers_is_counted_by_what_it_is(
 ) -> None:
     with pytest.raises(TiersDifferError, match=told):
         compare(records(spark, *"abbc"), records(spark, *copy))
+
+
+@pytest.mark.parametrize(
+    ("tiers", "told"),
+    [
+        (
+            {"from": "a", "topic": "nowhere", "to": "a", "copy": "nowhere.either"},
+            ["topic: cluster 'a' has no topic 'nowhere'", "copy: cluster 'a' has no topic 'nowhere.either'"],
+        ),
+        (
+            {"from": "a", "topic": "nowhere", "to": "away", "copy": "flights"},
+            ["topic: cluster 'a' has no topic 'nowhere'", "to: cluster 'away': no node can be reached"],
+        ),
+    ],
+)
+def test_what_both_tiers_lack_is_told_at_once(place: Place, tiers: dict[str, str], told: list[str]) -> None:
+    topology = topology_of(place)
+    name = ClusterName("away")
+    away = replace(topology.clusters[ClusterName("a")], name=name, bootstrap=(HostPort("127.0.0.1", 1),))
+    clusters = {**topology.clusters, name: away}
+    with pytest.raises(ConfigurationError) as refused:
+        audit_tiers(place.spark, replace(topology, clusters=clusters), tiers)
+    for problem, words in zip(refused.value.problems, told, strict=True):
+        assert problem.startswith(f"arguments.{words}")
 
 
 @pytest.mark.long

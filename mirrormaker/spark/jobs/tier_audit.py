@@ -10,7 +10,7 @@ first record that is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,9 +19,12 @@ from pyspark.sql import functions as f
 from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.audit.windows import format_time
 from mirrormaker.pipelines.session import source_options
+from mirrormaker.pipelines.source import cluster_topics
 from mirrormaker.topology.model import ClusterName, Isolation, Topology
 
 _KNOWN = ("from", "to", "topic", "copy")
+_TIERS = (("from", "topic"), ("to", "copy"))
+"""Arguments that say where a topic is, and its name there."""
 
 
 class TiersDifferError(BrokerError):
@@ -35,13 +38,22 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
     for key in ("from", "to"):
         if key in arguments and arguments[key] not in topology.clusters:
             problems.append(f"arguments.{key}: there is no cluster {arguments[key]!r}")
-    if problems:
+    if problems := problems or list(_missing(topology, arguments)):
         raise ConfigurationError(problems)
-    frames = [
-        hashed(load(spark, topology, arguments[cluster], arguments[topic]))
-        for cluster, topic in (("from", "topic"), ("to", "copy"))
-    ]
-    return compare(*frames)
+    return compare(
+        *(hashed(load(spark, topology, arguments[cluster], arguments[topic])) for cluster, topic in _TIERS)
+    )
+
+
+def _missing(topology: Topology, arguments: Mapping[str, str]) -> Iterator[str]:
+    """Of both tiers, as Spark tells of the first that it asks alone."""
+    for cluster, topic in _TIERS:
+        name = ClusterName(arguments[cluster])
+        try:
+            if arguments[topic] not in cluster_topics(topology.clusters[name]):
+                yield f"arguments.{topic}: cluster {name!r} has no topic {arguments[topic]!r}"
+        except BrokerError as error:
+            yield f"arguments.{cluster}: {error}"
 
 
 def load(spark: SparkSession, topology: Topology, cluster: str, topic: str) -> DataFrame:
