@@ -124,7 +124,7 @@ class SourceRanges:
     ) -> Trouble | None:
         source, position = partition.source, partition.position
         if self._topic_ids.setdefault(source, topic_id) != topic_id:
-            return recreated(source, position, found)
+            return recreated(source, position, found, topic_id)
         if divergence is None or position < found.start:
             return out_of_range(source, position, partition.leader_epoch, found)
         at = Divergence(epoch=divergence.epoch, end_offset=divergence.end_offset)

@@ -31,8 +31,7 @@ class Successors:
     def notice(self, partitions: Collection[TopicPartition]) -> None:
         """These are taken over: look which are of other topics than before."""
         for topic in {source.topic for source in partitions}:
-            known = self._source.topics.get(topic)
-            topic_id = known.topic_id if known is not None else NO_TOPIC_ID
+            topic_id = self._topic_id(topic)
             before = self._topic_ids.get(topic, NO_TOPIC_ID)
             is_told = NO_TOPIC_ID not in (before, topic_id)
             sources = {source for source in partitions if source.topic == topic}
@@ -68,4 +67,9 @@ class Successors:
             self._found.discard(source)
             self._missed.discard(source)
             if is_other:
-                self._arbiter.meet(recreated(source, former, SourceRange(start=start, end=start)))
+                found = SourceRange(start=start, end=start)
+                self._arbiter.meet(recreated(source, former, found, self._topic_id(source.topic)))
+
+    def _topic_id(self, topic: str) -> TopicId:
+        known = self._source.topics.get(topic)
+        return known.topic_id if known is not None else NO_TOPIC_ID

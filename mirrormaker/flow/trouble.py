@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker.errors import ErrorCode
-from broker.types import TopicPartition
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.topology.model import FailurePolicies, FailurePolicy
 
 
@@ -70,6 +70,18 @@ class Trouble:
     """Source offsets, the second exclusive, of records that are no more at the source: not copied ones of a
     gap, copied ones of a truncation; of an obstacle, what cannot cross. None where nobody can tell.
     """
+    topic_id: str | None = None
+    """Of one that was made anew, where the source tells."""
+
+    def is_same(self, other: Trouble) -> bool:
+        """Whether who wants to go on behind this wants to go on behind the other: it is of one place, and a
+        topic that was made anew is one however far the former had come, of which not all who begin know.
+        """
+        if self.kind is not other.kind:
+            return False
+        if self.kind is TroubleKind.TOPIC_RECREATED and None not in (self.topic_id, other.topic_id):
+            return self.topic_id == other.topic_id
+        return self.position == other.position
 
 
 def place_name(source: TopicPartition) -> str:
@@ -93,14 +105,15 @@ class Divergence:
     end_offset: int
 
 
-def recreated(source: TopicPartition, position: int, found: SourceRange) -> Trouble:
-    """Another topic has the name now."""
+def recreated(source: TopicPartition, position: int, found: SourceRange, topic_id: TopicId) -> Trouble:
+    """Another topic has the name now, one of that id where the source tells."""
     return Trouble(
         kind=TroubleKind.TOPIC_RECREATED,
         source=source,
         position=position,
         resume_at=found.start,
         problem="the topic was deleted and created again: its offsets mean other records now",
+        topic_id=None if topic_id == NO_TOPIC_ID else str(topic_id),
     )
 
 

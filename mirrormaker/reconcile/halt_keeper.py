@@ -38,7 +38,7 @@ class RouteHalts:
         halt = self._halt(trouble.source)
         if halt is None or halt.released is None:
             return False
-        return (halt.trouble.kind, halt.trouble.position) == (trouble.kind, trouble.position)
+        return halt.trouble.is_same(trouble)
 
     def deleted_topics(self) -> set[str]:
         """Topics of the source that stand because they were deleted."""

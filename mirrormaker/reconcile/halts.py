@@ -1,7 +1,7 @@
 """Partitions that stand by a failure policy of their route, as records of the control topic. Pure.
 
     {"route": NAME, "halt": {"topic": T, "partition": N}}      partition -1: the topic as a whole
-    {"reason", "problem", "position", "resume_at", "lost", "at_ms", "by", "stops_route", "digest",
+    {"reason", "problem", "position", "resume_at", "lost", "topic_id", "at_ms", "by", "stops_route", "digest",
      "released": null | {"at_ms", "by"}}
 
 Whoever copies the partition writes it, and takes it back once copying has gone on. To release one is to fill
@@ -64,6 +64,7 @@ def halt_value(halt: Halt) -> Document:
         "position": trouble.position,
         "resume_at": trouble.resume_at,
         "lost": None if trouble.lost is None else list(trouble.lost),
+        "topic_id": trouble.topic_id,
         "at_ms": halt.at_ms,
         "by": halt.by,
         "stops_route": halt.stops_route,
@@ -94,6 +95,7 @@ def read_halt(source: TopicPartition, value: Document) -> Halt | None:
                 resume_at=resume_at,
                 problem=problem,
                 lost=_lost_of(lost),
+                topic_id=_topic_id_of(value.get("topic_id")),
             )
             return Halt(
                 trouble=trouble,
@@ -130,6 +132,10 @@ def _lost_of(value: object) -> tuple[int, int] | None:
         case [int(first), int(end)]:
             return first, end
     return None
+
+
+def _topic_id_of(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _release_of(value: object) -> Release | None:

@@ -442,6 +442,36 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, AT_MOST_ONCE, "exactly_once"])
+def test_a_topic_that_was_made_anew_before_the_eyes_of_its_route_is_resumed_once_though_nobody_runs(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """Whoever runs next finds no position in the new topic."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery)
+    assert running.stop() == 0
+    topology = yaml.safe_load(running.file.read_text())
+    topology["routes"][0]["refresh_interval_ms"] = 60_000  # it does not miss the topic in between
+    running.file.write_text(yaml.safe_dump(topology))
+    running.start()
+    running.wait_copied()
+    delete_topic(source)
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(100, 130), 1)
+    told = wait_halted(running, "topic_recreated")
+    assert told["halts"][0]["position"] == 100
+    running.kill()
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.start()
+    running.wait_copied()
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 130)]
+    assert values == list(range(130))
+    ((_, value),) = notes(destination)
+    assert (value["reason"], value["resumed_at"]) == ("topic_recreated", 0)
+    running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("delivery", ["at_least_once", EXACTLY_ONCE])
 def test_a_topic_that_is_deleted_at_the_destination_is_made_anew_and_told_of(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str

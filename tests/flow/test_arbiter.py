@@ -92,7 +92,8 @@ class Kept:
         return self.halts[source][0] if source in self.halts else None
 
     def is_released(self, trouble: Trouble) -> bool:
-        return trouble.source in self.released and self.standing(trouble.source) == trouble
+        stood = self.standing(trouble.source)
+        return trouble.source in self.released and stood is not None and stood.is_same(trouble)
 
     async def tell(self, trouble: Trouble, *, stops_route: bool) -> None:
         self.halts[trouble.source] = (trouble, stops_route)
@@ -230,6 +231,23 @@ def test_a_release_that_was_gone_by_is_taken_back_by_the_next_process() -> None:
     scene.leave_and_return(0)
     scene.run(lambda: scene.arbiter.joined([SOURCE]))
     assert (scene.position, scene.notes, scene.kept.halts) == (0, [], {})
+
+
+def test_a_release_of_a_topic_that_was_made_anew_holds_wherever_the_next_process_meets_it() -> None:
+    scene = Scene(FailurePolicies())
+    trouble = replace(trouble_of(TroubleKind.TOPIC_RECREATED), topic_id="one")
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    scene.leave_and_return(0)
+    met = replace(trouble, position=0)
+
+    def begin() -> None:
+        scene.arbiter.meet(met)
+        scene.arbiter.joined([SOURCE])
+
+    scene.run(begin)
+    assert (scene.position, scene.notes, scene.kept.halts) == (0, [met], {})
+    assert scene.state[0] != "halted"
 
 
 @pytest.mark.parametrize("kind", sorted(OBSTACLES, key=lambda kind: kind.value))

@@ -15,7 +15,7 @@ from broker.errors import ErrorCode
 from broker.records.batch import BatchHeader, Codec, iterate_batches, next_sequence, read_header, rebase
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_records
-from broker.types import BrokerId, TopicPartition
+from broker.types import NO_TOPIC_ID, BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.cutting import take_in
@@ -536,6 +536,6 @@ def test_what_was_sent_of_a_topic_that_is_gone_is_not_told_of() -> None:
     world = ready_world()
     world.write(world.sources[0], 3)
     fetch_all(world)
-    world.machine.go_on(recreated(world.sources[0], 3, SourceRange(start=0, end=0)))
+    world.machine.go_on(recreated(world.sources[0], 3, SourceRange(start=0, end=0), NO_TOPIC_ID))
     world.serve(0)
     assert world.copied == []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from broker.records.record import Record
-from broker.types import BrokerId, TopicPartition
+from broker.types import NO_TOPIC_ID, BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig
@@ -107,7 +107,7 @@ def test_what_comes_back_after_it_was_given_up_is_counted_from_where_nothing_was
 
 def test_records_of_another_topic_of_the_name_are_counted_though_they_have_the_same_offsets() -> None:
     scene = Scene()
-    scene.machine.go_on(recreated(SOURCE, 10, SourceRange(start=0, end=10)))
+    scene.machine.go_on(recreated(SOURCE, 10, SourceRange(start=0, end=10), NO_TOPIC_ID))
     scene.fetch()
     assert scene.counted == 10
 

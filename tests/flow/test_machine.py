@@ -17,7 +17,7 @@ from broker.errors import ErrorCode
 from broker.records.batch import Codec, iterate_batches, next_sequence, rebase, verify_crc
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_records
-from broker.types import BrokerId, TopicPartition
+from broker.types import NO_TOPIC_ID, BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import (
@@ -726,7 +726,7 @@ def test_positions_in_a_topic_that_is_gone_are_not_taken_for_the_new_ones() -> N
     world.serve(0)
     world.perform()
     assert world.machine.uncommitted() == {source_of(0): 1}
-    world.machine.go_on(recreated(source_of(0), 8, SourceRange(start=0, end=9)))
+    world.machine.go_on(recreated(source_of(0), 8, SourceRange(start=0, end=9), NO_TOPIC_ID))
     while world.destination.wire[0]:
         assert world.machine.uncommitted() == {}
         world.serve(0)

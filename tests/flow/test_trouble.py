@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from uuid import UUID
 
 import pytest
 
 from broker.errors import ErrorCode
-from broker.types import TopicPartition
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.remedies import FAILURES_BEFORE_FULL, Remedy, remedy_for
 from mirrormaker.flow.trouble import (
     WHOLE_TOPIC,
@@ -80,8 +81,19 @@ def test_a_log_that_parts_from_what_was_read_says_where(epoch: int, end: int, re
 
 
 def test_another_topic_begins_at_its_own_start() -> None:
-    trouble = recreated(SOURCE, 100, SourceRange(start=3, end=9))
+    trouble = recreated(SOURCE, 100, SourceRange(start=3, end=9), NO_TOPIC_ID)
     assert (trouble.kind, trouble.position, trouble.resume_at) == (TroubleKind.TOPIC_RECREATED, 100, 3)
+
+
+def test_a_topic_that_was_made_anew_is_the_same_wherever_it_is_met_and_other_troubles_are_not() -> None:
+    found, one, other = SourceRange(start=0, end=9), TopicId(UUID(int=1)), TopicId(UUID(int=2))
+    trouble = recreated(SOURCE, 100, found, one)
+    assert trouble.is_same(recreated(SOURCE, 0, found, one))
+    assert not trouble.is_same(recreated(SOURCE, 100, found, other))
+    assert trouble.is_same(recreated(SOURCE, 100, found, NO_TOPIC_ID))
+    assert not trouble.is_same(recreated(SOURCE, 0, found, NO_TOPIC_ID))
+    gaps = [replace(trouble, kind=TroubleKind.SOURCE_GAP, position=at, topic_id=None) for at in (100, 0)]
+    assert [gaps[0].is_same(each) for each in (*gaps, trouble)] == [True, False, False]
 
 
 @pytest.mark.parametrize(

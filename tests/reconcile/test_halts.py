@@ -29,7 +29,15 @@ STOPPING = replace(HALT, stops_route=True)
 CLAIM = Claim(generation=1, digest="x", daemon="one", host="jfk", at_ms=1)
 
 
-@pytest.mark.parametrize("halt", [HALT, STOPPING, replace(HALT, released=RELEASE)])
+@pytest.mark.parametrize(
+    "halt",
+    [
+        HALT,
+        STOPPING,
+        replace(HALT, released=RELEASE),
+        replace(HALT, trouble=replace(HALT.trouble, kind=TroubleKind.TOPIC_RECREATED, topic_id="a-b")),
+    ],
+)
 def test_a_halt_comes_back_out_of_its_record_as_it_was(halt: Halt) -> None:
     assert read_wishes([(halt_key(ROUTE, SOURCE), halt_value(halt))]) == {
         ROUTE: RouteWishes(halts={SOURCE: halt})
