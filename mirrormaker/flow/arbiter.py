@@ -245,6 +245,10 @@ class Arbiter:
         """What was told of a partition, or of a topic as a whole, is no more: it would be news again."""
         self._passing.pop(source, None)
         self._refusals.pop(source, None)
+        self.found(source)
+
+    def found(self, source: TopicPartition) -> None:
+        """A topic is there: that another process took it for deleted is over, if it is copied here."""
         stood = self._halts.standing(source)
         if stood is not None and self._machine is not None and self._is_back(stood):
             self._start(self._take_back(source), source)

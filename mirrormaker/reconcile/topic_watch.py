@@ -36,6 +36,10 @@ class TroubleListener(Protocol):
         """It has left that behind."""
         ...
 
+    def found(self, source: TopicPartition) -> None:
+        """It is there, though some process took it for deleted."""
+        ...
+
 
 class TopicWatch:
     """Of one route. `listener` is told of each trouble once, until it has passed."""
@@ -79,7 +83,10 @@ class TopicWatch:
         for topic in here:
             self._absences.pop(topic, None)
             self._absent.passed(topic)
-        known = self._copied | self._halts.deleted_topics()
+        deleted = self._halts.deleted_topics()
+        for topic in here & deleted:
+            self._listener.found(TopicPartition(topic, WHOLE_TOPIC))
+        known = self._copied | deleted
         absent = {topic for topic in known - here if naming.selects(topic)}
         if not absent:
             return {}

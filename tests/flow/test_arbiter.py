@@ -306,21 +306,34 @@ def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind
 
 
 @pytest.mark.parametrize("is_other", [False, True])
-@pytest.mark.parametrize("is_begun_anew", [False, True])
+@pytest.mark.parametrize("how", ["begun_anew", "found_again", "never_missed"])
 def test_a_topic_that_was_taken_for_deleted_stands_no_more_when_it_is_copied_again(
-    is_other: bool, is_begun_anew: bool
+    is_other: bool, how: str
 ) -> None:
+    """Which may be by a process that did not miss it: only another did, and has nothing of it now."""
     whole = TopicPartition(SOURCE.topic, WHOLE_TOPIC)
     deleted = replace(trouble_of(TroubleKind.TOPIC_DELETED), source=whole)
     scene = Scene(FailurePolicies())
     scene.kept.halts[whole] = (deleted, False)
     if is_other:
         scene.machine.halt(trouble_of(TroubleKind.TOPIC_RECREATED))
-    back = (
-        (lambda: scene.arbiter.joined([SOURCE])) if is_begun_anew else (lambda: scene.arbiter.passed(whole))
-    )
-    scene.run(back)
+    ways: dict[str, Callable[[], None]] = {
+        "begun_anew": lambda: scene.arbiter.joined([SOURCE]),
+        "found_again": lambda: scene.arbiter.passed(whole),
+        "never_missed": lambda: scene.arbiter.found(whole),
+    }
+    scene.run(ways[how])
     assert scene.kept.halts == ({whole: (deleted, False)} if is_other else {})
+
+
+def test_a_topic_that_another_process_takes_for_deleted_stands_where_nothing_of_it_is_copied() -> None:
+    whole = TopicPartition(SOURCE.topic, WHOLE_TOPIC)
+    deleted = replace(trouble_of(TroubleKind.TOPIC_DELETED), source=whole)
+    scene = Scene(FailurePolicies())
+    scene.kept.halts[whole] = (deleted, False)
+    scene.machine.release([SOURCE])
+    scene.run(lambda: scene.arbiter.found(whole))
+    assert scene.kept.halts == {whole: (deleted, False)}
 
 
 @pytest.mark.parametrize("position", [80, 90])

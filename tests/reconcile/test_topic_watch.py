@@ -35,6 +35,7 @@ class Heard:
     def __init__(self) -> None:
         self.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self.told: list[str] = []
+        self.deleted: set[str] = set()
         self.halts: dict[TopicPartition, Trouble] = {}
         self.former: frozenset[str] | None = frozenset()
         self.looks_for_former = 0
@@ -54,7 +55,7 @@ class Heard:
         return SimpleNamespace(topics={name: SimpleNamespace(error=self.error) for name in names})
 
     def deleted_topics(self) -> set[str]:
-        return set()
+        return self.deleted
 
     def standing(self, source: TopicPartition) -> Trouble | None:
         return self.halts.get(source)
@@ -69,6 +70,10 @@ class Heard:
     def passed(self, source: TopicPartition) -> None:
         assert source == WHOLE
         self.told.append("passed")
+
+    def found(self, source: TopicPartition) -> None:
+        assert source == WHOLE
+        self.told.append("found")
 
     def find_misshapen(self, there: int, *steps: AddPartitions, **further: int) -> dict[str, str]:
         """The source has two partitions, the destination as many as it is said, of `further` topics too."""
@@ -156,6 +161,13 @@ def test_a_topic_that_was_deleted_while_nobody_looked_is_told_once_it_is_known_t
     heard.naming = replace(heard.naming)
     heard.absent()
     assert heard.looks_for_former == 5, "by other rules there may be others"
+
+
+def test_a_topic_that_another_process_took_for_deleted_is_told_to_be_there() -> None:
+    heard = Heard()
+    heard.deleted = {TOPIC}
+    assert heard.absent(TOPIC) == {}
+    assert heard.told == ["found"]
 
 
 def test_a_topic_of_another_shape_is_told_whenever_it_is_so_anew() -> None:
