@@ -35,16 +35,15 @@ class BucketRefusals:
         self._returning: set[TopicPartition] = set()
         """Those with data that was refused as their bucket was lost, and that comes again."""
 
-    def lost(
-        self, partitions: Mapping[TopicPartition, Partition], code: ErrorCode | None, said: str
-    ) -> frozenset[TopicPartition]:
-        """The bucket of these is lost, with that code if with any. Returns those of which data is refused, to
-        be handed to `return_with` once the partitions are given up.
-        """
+    def lost(self, partitions: Mapping[TopicPartition, Partition], code: ErrorCode | None, said: str) -> None:
+        """The bucket of these is lost, with that code if with any."""
         self._returning |= {source for source, partition in partitions.items() if _is_refused(partition)}
         if code is not None:
             self.tell(partitions, code, said)
-        return frozenset(self._returning & partitions.keys())
+
+    def returning(self, sources: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of which data is refused, to be handed to `return_with` once they are given up."""
+        return frozenset(self._returning.intersection(sources))
 
     def return_with(self, sources: Collection[TopicPartition]) -> None:
         """These are given up only to be taken over again."""

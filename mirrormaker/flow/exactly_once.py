@@ -344,7 +344,7 @@ class ExactlyOnce:
             if partition is None or key is None:
                 continue
             if bucket is None:  # it was lost meanwhile
-                self._on_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
+                self._tell_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
             else:
                 bucket.join(partition, stored)
                 self._lanes.begin(partition)
@@ -475,12 +475,17 @@ class ExactlyOnce:
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
         held = self._held(transaction.sources)
-        refused = self._refusals.lost(held, transaction.lost_with, transaction.lost_because)
+        self._refusals.lost(held, transaction.lost_with, transaction.lost_because)
         self._progress.set()
-        self._on_lost(
+        self._tell_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
-        self._refusals.return_with(refused)
+
+    def _tell_lost(self, lost: LostBucket) -> None:
+        """It is to be taken over again: what is refused of it is waited for."""
+        returning = self._refusals.returning(lost.sources)
+        self._on_lost(lost)
+        self._refusals.return_with(returning)
 
     def _held(self, sources: Collection[TopicPartition]) -> Mapping[TopicPartition, Partition]:
         partitions = self._machine.partitions

@@ -34,13 +34,13 @@ class Kept:
 
     def __init__(self, value: dict[str, object]) -> None:
         source = SourceId(cluster_id="jfk", topic_id=NO_TOPIC_ID, partition=SOURCE, to=COPY.topic)
-        self._key, self._value = source.key(), value
+        self.key, self._value = source.key(), value
 
     async def read_to_end(self) -> None:
         pass
 
     def get(self, key: dict[str, object]) -> dict[str, object] | None:
-        return self._value if key == self._key else None
+        return self._value if key == self.key else None
 
 
 def work_of(value: Mapping[str, object]) -> Any:
@@ -154,9 +154,9 @@ class Refusing:
             if error is not None:
                 self._know(source, error)
         self.stored: dict[TopicPartition, LanePositions] = dict.fromkeys(errors, (0,))
-        self._key = ProducerKey(0, 0, None)
+        self.key = ProducerKey(0, 0, None)
         self.lanes: dict[TopicPartition, Any] = {
-            source: SimpleNamespace(destination=COPY, error=error, key_of=lambda _: self._key)
+            source: SimpleNamespace(destination=COPY, error=error, key_of=lambda _: self.key)
             for source, error in errors.items()
         }
         self.partitions: dict[TopicPartition, Any] = {
@@ -190,7 +190,7 @@ class Refusing:
 
     def _bucket(self, lost_with: ErrorCode | None) -> Any:
         transaction = SimpleNamespace(
-            key=self._key,
+            key=self.key,
             sources=frozenset(self.lanes),
             lost_with=lost_with,
             lost_because="so it is",
@@ -201,11 +201,11 @@ class Refusing:
             committed=self.stored.get,
         )
         work: Any = SimpleNamespace(set=lambda: None)
-        return SimpleNamespace(transaction=transaction, key=self._key, work=work, task=None)
+        return SimpleNamespace(transaction=transaction, key=self.key, work=work, task=None)
 
     def take(self, fence: Callable[[int], Awaitable[ProducerIdentity]]) -> Any:
         """A bucket; `fence` is asked for what comes from elsewhere."""
-        bucket = self.mode._buckets[self._key] = self._bucket(None)
+        bucket = self.mode._buckets[self.key] = self._bucket(None)
         bucket.fence, identities = fence, dict[int, ProducerIdentity]()
         bucket.transaction.identity, bucket.transaction.take_origin = identities.get, identities.__setitem__
         return bucket
@@ -216,11 +216,11 @@ class Refusing:
         return self.mode._passing.is_ready(self.partitions[source], ELSEWHERE)
 
     def lose(self, code: ErrorCode) -> None:
-        bucket = self.mode._buckets[self._key] = self._bucket(code)
+        bucket = self.mode._buckets[self.key] = self._bucket(code)
         self.mode._give_back(bucket)
 
     def commit(self) -> None:
-        self.mode._have_gone_on(self.mode._buckets.setdefault(self._key, self._bucket(None)))
+        self.mode._have_gone_on(self.mode._buckets.setdefault(self.key, self._bucket(None)))
 
 
 def test_what_was_refused_is_over_once_it_is_committed_though_the_bucket_was_lost_meanwhile() -> None:
@@ -244,6 +244,19 @@ def test_what_was_refused_is_over_once_it_is_committed_though_the_bucket_was_los
     assert [fact.source for fact in scene.facts[1:]] == [SOURCE, other, still]
     scene.commit()
     assert scene.facts[4:] == [PartitionRecovered(source=each, failures=2) for each in (SOURCE, other)]
+
+
+def test_what_was_refused_is_waited_for_though_the_bucket_is_lost_again_before_it_is_copied() -> None:
+    scene = Refusing({SOURCE: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    scene.lose(ErrorCode.NOT_COORDINATOR)
+    scene.lanes[SOURCE].error = None
+    scene.mode._joining[SOURCE] = scene.key, None
+    scene.mode.joined([SOURCE])
+    scene.commit()
+    assert scene.facts == []
+    scene.stored[SOURCE] = (1,)
+    scene.commit()
+    assert scene.facts == [PartitionRecovered(source=SOURCE, failures=0)]
 
 
 def test_a_refusal_is_told_again_once_nobody_knows_of_it_or_it_is_another() -> None:
