@@ -52,10 +52,15 @@ class FormerTopics:
             for topic, to in ways
             if naming.selects(topic) and to in written_topics(route, naming, topic)
         }
+        settled = await self.settled(route.name) if copied else frozenset()
+        return None if settled is None else frozenset(copied - settled)
+
+    async def settled(self, route: RouteName) -> frozenset[str] | None:
+        """Topics whose deletion somebody has gone on behind; None while that cannot be known."""
         try:
-            return frozenset(copied - await self._settled(route.name) if copied else copied)
+            return frozenset(await self._settled(route))
         except BrokerError as error:
-            _log.info("former_topics_not_known", route=route.name, error=str(error))
+            _log.info("former_topics_not_known", route=route, error=str(error))
             return None
 
     async def _settled(self, route: RouteName) -> set[str]:

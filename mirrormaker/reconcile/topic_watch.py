@@ -91,11 +91,10 @@ class TopicWatch:
         if not absent:
             return {}
         metadata = await self._source.refresh(absent)
-        return {
-            topic: why for topic in sorted(absent) if (why := self._judge_absent(topic, metadata)) is not None
-        }
+        judged = {topic: await self._judge_absent(topic, metadata) for topic in sorted(absent)}
+        return {topic: why for topic, why in judged.items() if why is not None}
 
-    def _judge_absent(self, topic: str, metadata: ClusterMetadata) -> str | None:
+    async def _judge_absent(self, topic: str, metadata: ClusterMetadata) -> str | None:
         found = metadata.topics.get(topic)
         code = found.error if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -109,7 +108,11 @@ class TopicWatch:
         else:
             return None  # it is there, and not ready
         if trouble.kind is TroubleKind.TOPIC_DELETED and self._halts.standing(trouble.source) is None:
+            was_told = self._absent.has_told(trouble)
             self._absent.passed(topic)  # or what was written of it is gone, and nobody could release it
+            if was_told and topic in (await self._former.settled(self._halts.route.name) or ()):
+                self._copied.discard(topic)  # another process has gone on behind it
+                return None
         self._absent.tell(trouble)
         if trouble.kind is TroubleKind.TOPIC_DELETED and self._is_forgotten(trouble):
             self._copied.discard(topic)
@@ -193,10 +196,14 @@ class _Told:
     def tell(self, trouble: Trouble) -> None:
         """Unless that was told last."""
         topic = trouble.source.topic
-        if self._told.get(topic, {}).get(self) is not trouble.kind:
+        if not self.has_told(trouble):
             self.passed(topic)
             self._told.setdefault(topic, {})[self] = trouble.kind
             self._listener.meet(trouble)
+
+    def has_told(self, trouble: Trouble) -> bool:
+        """Whether that was told last."""
+        return self._told.get(trouble.source.topic, {}).get(self) is trouble.kind
 
     def passed(self, topic: str) -> None:
         """Nothing is wrong with it any more, as far as this look goes."""

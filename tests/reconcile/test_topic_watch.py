@@ -20,7 +20,7 @@ from mirrormaker.reconcile.former_topics import FormerTopics
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import DELETED_AFTER_MS, TopicWatch
-from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteSpec, TopicSelection
+from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, TopicSelection
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
@@ -38,6 +38,7 @@ class Heard:
         self.deleted: set[str] = set()
         self.halts: dict[TopicPartition, Trouble] = {}
         self.former: frozenset[str] | None = frozenset()
+        self.settled_deletions: frozenset[str] | None = frozenset()
         self.looks_for_former = 0
         self.route: RouteSpec = replace(route(), topics=TopicSelection(include=(TOPIC,)))
         self.clock = ManualClock()
@@ -50,6 +51,10 @@ class Heard:
         assert asked is self.route
         self.looks_for_former += 1
         return self.former
+
+    async def settled(self, asked: RouteName) -> frozenset[str] | None:
+        assert asked == self.route.name
+        return self.settled_deletions
 
     async def refresh(self, names: set[str]) -> Any:
         return SimpleNamespace(topics={name: SimpleNamespace(error=self.error) for name in names})
@@ -118,6 +123,20 @@ def test_a_deleted_topic_is_told_again_when_what_was_written_of_it_is_gone() -> 
     heard.halts.clear()
     heard.absent()
     assert heard.told == ["topic_deleted", "passed", "topic_deleted"]
+
+
+def test_a_deleted_topic_that_another_process_has_gone_on_behind_is_not_told_again() -> None:
+    """That has noted it, and taken back what was written of it, before this one looked."""
+    heard = Heard()
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    heard.absent(TOPIC)
+    for _ in range(3):
+        heard.absent()
+    heard.halts.clear()
+    heard.settled_deletions = frozenset({TOPIC})
+    for _ in range(3):
+        assert heard.absent() == {}
+    assert heard.told == ["topic_deleted", "passed"]
 
 
 def test_a_topic_that_a_node_does_not_know_for_a_moment_is_not_deleted() -> None:
