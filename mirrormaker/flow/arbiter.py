@@ -377,12 +377,29 @@ class Arbiter:
             trouble, lambda error: self._on_event("skip_not_noted", partition=place, error=str(error))
         )
         self._passing.pop(trouble.source, None)
+        if self._is_given_up(trouble):
+            return
+        partition = self._machine.partitions.get(trouble.source)
         self._machine.go_on(trouble)
         self._on_going_on(trouble)
         await self._store(trouble.source)  # whoever is next would ask once more
+        if self._is_given_up(trouble, partition):
+            return
         await self._take_back(trouble.source)
         if trouble.kind is TroubleKind.TOPIC_RECREATED:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
+
+    def _is_given_up(self, trouble: Trouble, had: Partition | None = None) -> bool:
+        """Whether the partition was given up meanwhile, and whoever has it next goes on behind the trouble.
+        `had`: it went on already, and may have come back since from before that.
+        """
+        assert self._machine is not None
+        if trouble.source.partition == WHOLE_TOPIC:
+            return False
+        partition = self._machine.partitions.get(trouble.source)
+        if partition is None:
+            return True
+        return had is not None and partition is not had and partition.position == trouble.position
 
     async def _take_back(self, source: TopicPartition) -> None:
         if self._halts.standing(source) is None:

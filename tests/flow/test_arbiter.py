@@ -115,6 +115,9 @@ class Scene:
     ends: int = 0
     stored: list[tuple[int, Trouble | None]] = field(default_factory=list)
     """Positions, with what the partition stood for when they were stored."""
+    on_note: Callable[[], None] = lambda: None
+    on_store: Callable[[], None] = lambda: None
+    """What happens meanwhile."""
 
     def __post_init__(self) -> None:
         route = RouteSpec(
@@ -153,9 +156,11 @@ class Scene:
         """What is being noted as left out must not cross meanwhile."""
         assert trouble.kind in PASSING or not self.machine.partitions[SOURCE].may_fetch(0)
         self.notes.append(trouble)
+        self.on_note()
 
     async def _store(self, source: TopicPartition) -> None:
         self.stored.append((self.position, self.kept.standing(source)))
+        self.on_store()
 
     def _end(self) -> None:
         self.ends += 1
@@ -222,6 +227,28 @@ def test_a_release_holds_until_the_position_behind_it_is_stored(kind: TroubleKin
     scene.kept.released.add(SOURCE)
     scene.run(lambda: scene.arbiter.joined([SOURCE]))
     assert (scene.stored, scene.kept.halts) == ([(trouble.resume_at, trouble)], {})
+
+
+@pytest.mark.parametrize("kind", sorted((LASTING | OBSTACLES), key=lambda kind: kind.value))
+@pytest.mark.parametrize("when", ["on_note", "on_store"])
+def test_a_release_holds_for_the_next_process_where_the_partition_is_given_up_before_it_was_stored(
+    kind: TroubleKind, when: str
+) -> None:
+    def give_up() -> None:
+        scene.machine.release([SOURCE])
+        scene.arbiter.left([SOURCE])
+        setattr(scene, when, lambda: None)
+
+    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.add(SOURCE)
+    setattr(scene, when, give_up)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+    scene._take(POSITION)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert (scene.position, scene.kept.halts) == (trouble.resume_at, {})
+    assert scene.state[0] != "halted"
 
 
 def test_a_release_that_was_gone_by_is_taken_back_by_the_next_process() -> None:
