@@ -211,6 +211,18 @@ def test_a_table_that_lacks_batches_takes_no_later_ones(spark: SparkSession, url
     assert sink.append(8, frame) == 3
 
 
+def test_what_a_database_fails_on_is_told_where_it_ends_by_that(spark: SparkSession, url: str) -> None:
+    """As H2 does on a full disk: what is rolled back and closed then fails, too."""
+    opened = JdbcConnection.open(spark, {"url": url})
+    with pytest.raises(DatabaseError, match="NOWHERE"), opened as connection, connection.transaction():
+        try:
+            connection.change("DELETE FROM nowhere")
+        finally:
+            end = url.replace("create", "drop")
+            with pytest.raises(DatabaseError, match="dropped"), JdbcConnection.open(spark, {"url": end}):
+                pass
+
+
 @pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_rows_of_a_task_that_was_run_twice_are_not_moved_in(
     spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch, count: int

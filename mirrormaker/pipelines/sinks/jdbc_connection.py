@@ -6,7 +6,7 @@ Nothing that goes wrong shows the password, which is read from where the topolog
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -69,7 +69,7 @@ class JdbcConnection:
         try:
             yield cls(connection, dialect.quoteIdentifier)
         finally:
-            connection.close()
+            _close(connection)
 
     def quote(self, name: str) -> str:
         """A column's name as SQL has it."""
@@ -83,10 +83,11 @@ class JdbcConnection:
             yield
             self._ask(self._connection.commit)
         except BaseException:
-            self._ask(self._connection.rollback)
+            with suppress(DatabaseError):  # a database that is gone by then has nothing of it
+                self._ask(self._connection.rollback)
+                self._ask(lambda: self._connection.setAutoCommit(True))
             raise
-        finally:
-            self._ask(lambda: self._connection.setAutoCommit(True))
+        self._ask(lambda: self._connection.setAutoCommit(True))
 
     def change(self, statement: str, *values: object) -> int:
         """Carry out a statement; returns how many rows it was for. Raises DatabaseError."""
@@ -124,13 +125,19 @@ class JdbcConnection:
                 self._ask(lambda at=at, value=value: prepared.setObject(at, value))
             yield prepared
         finally:
-            prepared.close()
+            _close(prepared)
 
     def _ask(self, call: Any) -> Any:
         try:
             return call()
         except Py4JError as error:
             raise DatabaseError(message_of(error)) from error
+
+
+def _close(what: Any) -> None:
+    """Where it cannot be closed, what failed before tells why."""
+    with suppress(Py4JError):
+        what.close()
 
 
 def message_of(error: Py4JError) -> str:
