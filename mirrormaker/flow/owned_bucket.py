@@ -191,7 +191,12 @@ class OwnedBucket:
 
     async def _write_entries(self, entries: Iterable[Entry]) -> None:
         assert self._books is not None
-        await self._producers[HOME].writer.write(self._books.at, entries)
+        try:
+            await self._producers[HOME].writer.write(self._books.at, entries)
+        except ProtocolError as error:
+            if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._books.refused()  # what is copied anew is committed without
+            raise
 
     def _epoch_of(self, partition: Partition, lanes: LanePositions) -> int:
         """The leader epoch of a record before these positions, the latest that is known."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from broker.client.backoff import Backoff, Retries
 from broker.client.cluster import Cluster
+from broker.client.partition_leaders import find_leaders
 from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.records.batch import Codec, next_sequence
@@ -79,10 +80,8 @@ class TransactionWriter:
             return  # the next attempt says what is wrong
 
     async def _attempt(self, at: TopicPartition, batch: bytes) -> None:
-        leader = self._cluster.leader(at)
-        if leader is None:
-            raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, f"{at} has no leader")
-        connection = await self._cluster.connection(leader, self._lane)
+        leaders = await find_leaders(self._cluster, [at])
+        connection = await self._cluster.connection(leaders[at], self._lane)
         request = ProduceRequest(
             transactional_id=self._identity.transactional_id,
             acks=ACKS_ALL,

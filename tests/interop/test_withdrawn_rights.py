@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from confluent_kafka.admin import (
 from broker.embedded import EmbeddedZooKeeper
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
@@ -234,6 +236,40 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(300))
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("operation", [AclOperation.DESCRIBE, AclOperation.WRITE])
+def test_an_exactly_once_route_goes_on_without_a_ledger_that_it_may_not_keep_any_more(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory, operation: AclOperation
+) -> None:
+    topic = f"unledgered-{operation.name.lower()}"
+    create(source, topic, PARTITIONS)
+    produce(source, topic, range(100), PARTITIONS)
+    selection = {"include": [topic], "name": "{topic}"}
+    running = mirror(source, destination, name=topic, topics=selection, delivery="exactly_once")
+    running.start()
+    running.wait_copied()
+    numbers = itertools.count(100)
+
+    def write_more() -> bool:
+        number = next(numbers)
+        produce(source, topic, range(number, number + 1), PARTITIONS)
+        return False
+
+    withdraw(destination, LEDGER_TOPIC, operation)
+    try:
+        running.wait_for(lambda told: told["ledger"]["problem"] is not None or write_more(), "it is told")
+        told = running.wait_copied()
+    finally:
+        give_back(destination, LEDGER_TOPIC, operation)
+    assert "ledger_not_kept" in [event["name"] for event in told["events"]]
+    running.wait_for(
+        lambda told: [each["state"] for each in told["partitions"]] == ["copying"] * PARTITIONS, "at work"
+    )
+    found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
+    assert found == Counter(range(next(numbers)))
     assert running.stop() == 0
 
 
