@@ -47,6 +47,8 @@ class PositionCommits:
         self._books = books
         self._on_committed = on_committed
         self._turn = asyncio.Lock()
+        self._told: str | None = None
+        """Why positions are not stored, as last logged; None once all were."""
         self._log = logger("commits")
 
     async def run(self, due: Signal, interval_ms: Callable[[], int]) -> None:
@@ -95,9 +97,10 @@ class PositionCommits:
         }
         try:
             await self._store(stored)
+            self._told = None
         except BrokerError as error:
             refused = error.refused if isinstance(error, OffsetsRefusedError) else kept.keys()
-            self._log.warning("positions_not_committed", count=len(refused), error=str(error))
+            self._tell(len(refused), str(error))
             kept = {source: each for source, each in kept.items() if source not in refused}
             if not kept:
                 return
@@ -111,6 +114,12 @@ class PositionCommits:
         self._machine.committed(committed)
         self._reader.answers.forget(committed)
         self._on_committed()
+
+    def _tell(self, count: int, problem: str) -> None:
+        """It is tried again every moment, for as long as a right is missing."""
+        if problem != self._told:
+            self._log.warning("positions_not_committed", count=count, error=problem)
+            self._told = problem
 
     def _reached(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, LanePositions]:
         """What the destination has of these now."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from broker.client.group_offsets import OffsetsRefusedError
 from broker.errors import ErrorCode, ProtocolError, RequestTimedOutError
 from broker.types import NO_TOPIC_ID, TopicPartition
@@ -112,6 +114,24 @@ def test_what_the_source_refuses_of_one_partition_holds_back_no_other() -> None:
         around.unauthorized = {SOURCE, OTHER}
         await around.commits().commit(lambda: {SOURCE: 11, OTHER: 10})
         assert (around.told, around.committed) == ([SOURCE], 10)
+
+    run(main)
+
+
+def test_a_refusal_is_logged_when_it_comes_and_when_it_comes_again() -> None:
+    """Commits are tried again several times a second."""
+
+    async def main() -> None:
+        around = Surroundings()
+        around.answers.set()
+        commits = around.commits()
+        with capture_logs() as logs:
+            for refused in ({OTHER}, {OTHER}, {OTHER}, set(), {OTHER}, {OTHER}):
+                around.unauthorized = refused
+                around.reached += 1
+                await commits.commit(lambda: {SOURCE: around.reached, OTHER: around.reached})
+        told = [each["count"] for each in logs if each["event"] == "positions_not_committed"]
+        assert told == [1, 1]
 
     run(main)
 
