@@ -16,7 +16,10 @@ from mirrormaker.topology.model import Topology
 FILE_NAME = "ends.json"
 
 Ends = dict[str, dict[str, dict[str, Any]]]
-"""By route and partition: `end`, `at_ms` when the source said so, `bytes_per_offset`, `waiting_since_ms`."""
+"""By route and partition: `end`, `at_ms` when the source said so, `copied_to`, `bytes_per_offset`,
+`waiting_since_ms`. Nothing before `copied_to` was to be copied then: a ledger tells where copies are, and
+nothing of what came back, or was left out, behind the last of them.
+"""
 
 
 class LastKnownEnds:
@@ -36,6 +39,7 @@ class LastKnownEnds:
                     self._ends.setdefault(name, {})[partition] = {
                         "end": told["source_end"],
                         "at_ms": at_ms,
+                        "copied_to": min(told["acknowledged"], told["committed"]),
                         "bytes_per_offset": told.get("bytes_per_offset"),
                         "waiting_since_ms": told.get("waiting_since_ms"),
                     }

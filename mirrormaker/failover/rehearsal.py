@@ -285,7 +285,8 @@ def _known(
             seconds=None,
             age_ms=0,
         )
-    records = max(told["end"] - (copied or 0), 0)
+    copied = max(copied or 0, told.get("copied_to", 0))
+    records = max(told["end"] - copied, 0)
     size, since_ms = told.get("bytes_per_offset"), told.get("waiting_since_ms")
     return Missing(
         route=route,

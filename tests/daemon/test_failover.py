@@ -338,6 +338,32 @@ def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(
     assert running.stop() == 0
 
 
+@pytest.mark.timeout(120)
+def test_what_came_back_from_the_standby_is_not_told_as_missing_there_when_the_primary_is_lost(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(50), 1)
+    file = group_file(tmp_path, clusters)
+    running = mirror.of_file(file)
+    running.start()
+    wait_count(standby, 50)
+    switch("failover", file)
+    produce(standby, TOPIC, range(50, 80), 1)
+    wait_count(primary, 80)
+    switch("failback", file)
+    wait_states(running, forth="running", back="standing by")
+    kept = tmp_path / "data" / "daemon" / "ends.json"
+    wait_until(lambda: json.loads(kept.read_text())["forth"][f"{TOPIC}-0"]["copied_to"] == 80, "looked at")
+    primary.kill_node(1)
+    rehearsed = switch("failover", file, "--dry-run")
+    assert (rehearsed["planned"], rehearsed["records_missing"]) == (False, 0)
+    (missing,) = rehearsed["partitions"]
+    assert (missing["copied_to"], missing["end"]) == (80, 80)
+    assert running.stop() == 0
+
+
 def test_what_was_never_copied_of_a_primary_that_is_lost_is_told(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
 ) -> None:
