@@ -155,6 +155,8 @@ class RouteLedger:
         kept_up_ms, incarnation = self._clock.monotonic_ms(), topic.incarnation
         while True:
             await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
+            if code := self._hidden_by():
+                raise ProtocolError(code, f"topic {LEDGER_TOPIC}: {code.meaning}")
             if topic.incarnation != incarnation:
                 incarnation = topic.incarnation
                 self._unnoted |= self._producers
@@ -164,6 +166,11 @@ class RouteLedger:
             if self._clock.monotonic_ms() - kept_up_ms > UPKEEP_MS:
                 await self._keep_up(topic)
                 kept_up_ms = self._clock.monotonic_ms()
+
+    def _hidden_by(self) -> ErrorCode | None:
+        """Why the topic cannot be seen, where a right is missing: nobody can write it then."""
+        known = self._destination.topics.get(LEDGER_TOPIC)
+        return known.error if known is not None and known.error in _REFUSALS else None
 
     def _tell_change(self) -> None:
         for tell in self._on_change:
@@ -186,7 +193,8 @@ class RouteLedger:
     @property
     def standing(self) -> BooksStanding:
         """Whether the ledger can be written."""
-        if self._is_refused or self._clock.monotonic_ms() < self._refused_until_ms:
+        is_refused = self._is_refused or self._clock.monotonic_ms() < self._refused_until_ms
+        if is_refused or self._hidden_by() is not None:
             return BooksStanding.REFUSED
         return BooksStanding.AWAITED if self._topic is None else BooksStanding.KEPT
 
