@@ -30,12 +30,13 @@ from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.lost_ends import with_lost_ends
 from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
+from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble, refused, went_back
-from mirrormaker.topology.model import Delivery, Membership, RouteSpec
+from mirrormaker.topology.model import Membership, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
@@ -179,7 +180,8 @@ class Holdings:
         points = await self._positions.go_on(known)
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
-        points = await self._find_lost(wanted, points)
+        of_group = [each for each in wanted if not isinstance(known.get(each.source), Place)]
+        points = await self._find_lost(of_group, points)
         unnoted = await self._note_losses(points)
         for source in known.keys() - unnoted:
             self._not_taken.pop(source, None)
@@ -206,12 +208,15 @@ class Holdings:
     async def _find_lost(
         self, wanted: Collection[Assignment], points: dict[TopicPartition, StartingPoint]
     ) -> dict[TopicPartition, StartingPoint]:
-        """What is committed with the records goes back nowhere."""
-        if self._books is None or self.route.delivery is Delivery.EXACTLY_ONCE:
+        """`wanted`: those whose positions the group told. What is committed with the records goes back
+        nowhere.
+        """
+        asked = [each for each in wanted if each.source in points]
+        if self._books is None or not asked:
             return points
-        reached = await self._books.reached([each for each in wanted if each.source in points])
+        reached = await self._books.reached(asked)
         if not self._books.is_known:
-            self._uncompared |= points.keys()
+            self._uncompared |= {each.source for each in asked}
         return await with_lost_ends(self._source, points, reached)
 
     async def _find_lost_later(self, books: Books, sources: frozenset[TopicPartition]) -> None:

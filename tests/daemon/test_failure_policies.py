@@ -329,13 +329,27 @@ def test_a_source_that_lost_records_and_the_position_behind_them_is_noticed(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+@pytest.mark.parametrize(
+    ("delivery", "then"),
+    [
+        ("at_least_once", "at_least_once"),
+        ("at_most_once", "at_most_once"),
+        ("at_least_once", "exactly_once"),
+    ],
+)
 def test_a_source_that_lost_records_and_the_position_is_noticed_though_it_has_grown_past_them(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    tmp_path: Path,
+    delivery: str,
+    then: str,
 ) -> None:
     source, destination = clusters
     running = copied(clusters, mirror, delivery)
     lose_end_and_position(running, source, tmp_path)
+    topology = yaml.safe_load(running.file.read_text())
+    topology["routes"][0]["delivery"] = then
+    running.file.write_text(yaml.safe_dump(topology))
     produce(source, "flights", range(150, 250), 1)
     running.start()
     assert wait_halted(running, "source_truncated")["halts"][0]["lost"] == [100, 150]
