@@ -280,7 +280,7 @@ class Load:
                     raise
                 place = place_of_failure(self._pipeline, index, error)
                 path = f"pipelines[{self._topology.pipelines.index(self._pipeline)}].{place}"
-                raise LoadError(f"{path}: {describe_failure(error)}") from error
+                raise LoadError(describe_failure(error, f"{path}: ")) from error
 
         return write
 
@@ -341,24 +341,24 @@ def is_without_room(error: Exception) -> bool:
 
 
 def is_told(error: Exception) -> bool:
-    """Whether the words for it say by themselves where it was: ours, or that a disk was full."""
-    return is_without_room(error) or any(_told([line.strip() for line in str(error).splitlines()]))
+    """Whether words of ours in it say where it was."""
+    return any(_told([line.strip() for line in str(error).splitlines()]))
 
 
-def describe_failure(error: Exception) -> str:
-    """Why a load failed, in a line."""
+def describe_failure(error: Exception, place: str = "") -> str:
+    """Why a load failed, in a line; `place` is where, with a colon, if that is known."""
     text = _CALLED.sub("", str(error))
     lines = [line.strip() for line in text.splitlines()]
     if _NO_ROOM in text:
-        told = [text] if isinstance(error, BrokerError | OSError) else list(_told(lines))
-        return next((f"out of space: {line}" for line in told if _NO_ROOM in line), _FULL)
-    return next(_causes(lines, _raised_in_python(text)), _OF_A_QUERY.sub("", brief(text)))
+        told = [text] if isinstance(error, BrokerError | OSError) else [*_told(lines), *reversed(lines)]
+        full = next(line for line in told if _NO_ROOM in line)
+        return f"out of space: {place}{full.removeprefix('Caused by: ')}"
+    return place + next(_causes(lines, _raised_in_python(text)), _OF_A_QUERY.sub("", brief(text)))
 
 
 _OF_A_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _CALLED = re.compile(r"^An error occurred while calling \S+\.\n: ")
 _NO_ROOM = os.strerror(errno.ENOSPC)
-_FULL = f"out of space: {_NO_ROOM}"
 _TELLING = ("DataLossError", "ConfigurationError", "FileError", "RowError", "BrokerError")
 """Errors of our own that Spark wraps in its own, those that tell most first."""
 _OF_OURS = re.compile(r"\b(?:broker|mirrormaker)\.[\w.]+: (.+)")

@@ -105,6 +105,19 @@ def identities(sinks: list[tuple[SinkTarget, str | None]]) -> list[str]:
     return [sink_identity(pipeline, number) for number in range(len(sinks))]
 
 
+def test_a_database_without_room_is_told_with_its_sink(place: Place, url: str) -> None:
+    """Spark tells of its driver's words alone, which need not name any place."""
+    step = "{name: s, sql: 'select \"No space left on device\" as name from records'}"
+    options = "options: {createTableColumnTypes: name VARCHAR(3)}"
+    sink = f"{{jdbc: {{url: '{url}', table: orders}}, {options}}}"
+    place.keys = f"{SCHEMA}    steps: [{step}]\n    sinks: [{sink}]\n"
+    place.produce([order(1, 0)])
+    said = r": out of space: pipelines\[0\]\.sinks\[0\]: .*shrink VARCHAR 'No space left on device'"
+    with pytest.raises(RunFailedError, match=said):
+        place.run()
+    assert rows(place.spark, url, "orders") == []
+
+
 @pytest.mark.long
 def test_a_database_has_every_record_once_whatever_was_cut_off(
     place: Place, url: str, monkeypatch: pytest.MonkeyPatch
