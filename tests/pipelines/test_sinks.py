@@ -226,14 +226,18 @@ def test_a_table_that_lacks_batches_takes_no_later_ones(spark: SparkSession, url
 
 def test_what_a_database_fails_on_is_told_where_it_ends_by_that(spark: SparkSession, url: str) -> None:
     """As H2 does on a full disk: what is rolled back and closed then fails, too."""
-    opened = JdbcConnection.open(spark, {"url": url})
-    with pytest.raises(DatabaseError, match="NOWHERE"), opened as connection, connection.transaction():
+
+    def fail_as_it_ends(connection: JdbcConnection) -> None:
         try:
             connection.change("DELETE FROM nowhere")
         finally:
             end = url.replace("create", "drop")
             with pytest.raises(DatabaseError, match="dropped"), JdbcConnection.open(spark, {"url": end}):
                 pass
+
+    opened = JdbcConnection.open(spark, {"url": url})
+    with pytest.raises(DatabaseError, match="NOWHERE"), opened as connection, connection.transaction():
+        fail_as_it_ends(connection)
 
 
 @pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.long), 3])
