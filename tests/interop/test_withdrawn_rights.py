@@ -452,9 +452,15 @@ def test_heartbeats_go_between_clusters_of_apache_kafka_and_without_rights_the_r
         "told",
     )
     give_back(source, HEARTBEATS_TOPIC, AclOperation.WRITE)
-    told = running.wait_for(lambda told: bool(told["heartbeats"]), "heartbeats arrive")
-    (heard,) = told["heartbeats"].values()
-    assert (heard["name"], heard["path"]) == ("jfk", ["heard"])
+
+    def beat(told: dict[str, Any]) -> dict[str, Any] | None:
+        """The last one of the source itself: it may have some of others, from tests before."""
+        return next((each for each in told["heartbeats"].values() if each["name"] == "jfk"), None)
+
+    told = running.wait_for(lambda told: beat(told) is not None, "heartbeats arrive")
+    heard = beat(told)
+    assert heard is not None
+    assert heard["path"] == ["heard"]
     withdraw(destination, HEARTBEATS_TOPIC, AclOperation.WRITE)
     told = running.wait_for(lambda told: told["counts"]["troubles"] == {"unauthorized": 1}, "refused there")
     met = [event["details"]["partition"] for event in told["events"] if event["name"] == "trouble_met"]
@@ -465,6 +471,6 @@ def test_heartbeats_go_between_clusters_of_apache_kafka_and_without_rights_the_r
     give_back(destination, HEARTBEATS_TOPIC, AclOperation.WRITE)
     last = heard["born_ms"]
     running.wait_for(
-        lambda told: all(beat["born_ms"] > last + 2_000 for beat in told["heartbeats"].values()), "they go on"
+        lambda told: (heard := beat(told)) is not None and heard["born_ms"] > last + 2_000, "they go on"
     )
     assert running.stop() == 0
