@@ -78,6 +78,7 @@ async def observe_partitions(
     ]
     wanted = {partition: positions[partition] for partition in unknown}
     samples = await sample_first(source, wanted, read_committed=read_committed)
+    left: Mapping[str, Mapping[str, Any]] = told.get("left", {})
     now_ms = clock.now_ms()
     led = {
         partition: _partition_status(
@@ -87,6 +88,7 @@ async def observe_partitions(
             ends[partition].offset,
             partitions_told[partition],
             samples.get(partition),
+            left.get(str(partition)),
             told_at_ms,
             now_ms,
         )
@@ -140,9 +142,11 @@ def _partition_status(
     end: int,
     told: Mapping[str, Any],
     sample: FirstBatch | None,
+    left: Mapping[str, Any] | None,
     told_at_ms: int | None,
     now_ms: int,
 ) -> PartitionStatus:
+    sampled_ms = None if sample is None else _borne_out(sample.timestamp_ms, committed, left)
     return PartitionStatus(
         source=source,
         destination=destination,
@@ -151,7 +155,7 @@ def _partition_status(
         problem=told.get("problem"),
         committed=committed,
         end=end,
-        lag=_lag(end - committed, told, sample, told_at_ms, now_ms),
+        lag=_lag(end - committed, told, sample, sampled_ms, told_at_ms, now_ms),
         retention=told.get("retention") if committed < end else None,
     )
 
@@ -174,15 +178,33 @@ def _leaderless_status(
     )
 
 
+def _borne_out(timestamp_ms: int, committed: int, left: Mapping[str, Any] | None) -> int:
+    """When the record at `committed` came to the source by its own word, as far as that agrees with what the
+    daemon saw of the partition when it `left` it.
+    """
+    if left is None:
+        return timestamp_ms
+    looked_ms: int = left["looked_ms"]
+    if committed >= left["source_end"]:
+        return max(timestamp_ms, looked_ms)
+    since_ms: int | None = left["waiting_since_ms"]
+    return min(timestamp_ms if since_ms is None else max(timestamp_ms, since_ms), looked_ms)
+
+
 def _lag(
-    messages: int, told: Mapping[str, Any], sample: FirstBatch | None, told_at_ms: int | None, now_ms: int
+    messages: int,
+    told: Mapping[str, Any],
+    sample: FirstBatch | None,
+    sampled_ms: int | None,
+    told_at_ms: int | None,
+    now_ms: int,
 ) -> Lag:
     if messages <= 0:
         return NO_LAG
     bytes_per_offset = sample.bytes_per_offset if sample else told.get("bytes_per_offset")
     since_ms = _waiting_since(told, told_at_ms) if told and told_at_ms is not None else None
-    if since_ms is None and sample is not None:
-        since_ms = sample.timestamp_ms
+    if since_ms is None:
+        since_ms = sampled_ms
     return Lag(
         messages=messages,
         bytes=None if bytes_per_offset is None else round(messages * bytes_per_offset),

@@ -349,6 +349,7 @@ class RouteRunner:
             "partitions": {},
             "events": self._events.describe(),
             "timing": self._timing.describe(),
+            "left": self._timing.describe_left(),
         }
         if self._switch is not None:
             description["switch"] = self._switch.describe()

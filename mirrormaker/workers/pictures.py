@@ -146,6 +146,15 @@ def _each_once(lists: Sequence[Sequence[Picture]]) -> list[Picture]:
     return seen
 
 
+def _latest_look(told: Sequence[Mapping[str, Picture]]) -> dict[str, Picture]:
+    """By partition; it may have been several workers', one after the other."""
+    found: dict[str, Picture] = {}
+    for source, left in (item for one in told for item in one.items()):
+        if source not in found or left["looked_ms"] > found[source]["looked_ms"]:
+            found[source] = left
+    return found
+
+
 def _put_together(values: Sequence[Any]) -> Any:
     known = [value for value in values if value is not None]
     match known:
@@ -183,4 +192,5 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "ledger": merge_ledgers,
     "link": merge_ways,
     "timing": merge_timings,
+    "left": _latest_look,
 }

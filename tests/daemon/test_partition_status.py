@@ -19,9 +19,11 @@ from broker.types import HostPort, TopicPartition
 from mirrormaker import partition_status
 from mirrormaker.flow import start as flow_start
 from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.flow.timing.first_waiting import FirstBatch
 from mirrormaker.partition_status import LEADERLESS, UNASSIGNED, observe_partitions
 from mirrormaker.topology.model import Isolation, Start, StartAtOffsets, StartPosition
 from tests.reconcile.test_routes import work
+from tests.storage.samples import ManualClock
 
 LED, LEADERLESS_ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 METADATA = ClusterMetadata(
@@ -133,6 +135,51 @@ def test_the_end_is_that_of_the_records_that_the_route_reads(
         )
     )
     assert led.lag.messages == (0 if isolation is Isolation.READ_COMMITTED else 92)
+
+
+NOW_MS = 1_000_000
+LEFT_AT_MS = 400_000
+CAUGHT_UP = {"looked_ms": LEFT_AT_MS, "source_end": 7, "waiting_since_ms": None}
+BEHIND = {"looked_ms": LEFT_AT_MS, "source_end": 9, "waiting_since_ms": 300_000}
+
+
+@pytest.mark.parametrize(
+    ("said_ms", "left", "seconds"),
+    [
+        (1, None, 999.999),
+        (1, CAUGHT_UP, 600),
+        (700_000, CAUGHT_UP, 300),
+        (NOW_MS + 1, CAUGHT_UP, 0),
+        (-1, CAUGHT_UP, 600),
+        (1, BEHIND, 700),
+        (350_000, BEHIND, 650),
+        (NOW_MS + 1, BEHIND, 600),
+        (1, {**BEHIND, "waiting_since_ms": None}, 999.999),
+        (-1, {**BEHIND, "waiting_since_ms": None}, None),
+    ],
+)
+def test_what_waits_of_a_route_that_rests_is_as_old_as_it_says_as_far_as_the_daemon_saw_of_it(
+    monkeypatch: pytest.MonkeyPatch, said_ms: int, left: Mapping[str, Any] | None, seconds: float | None
+) -> None:
+    async def ends(*_: object, **__: object) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {LED: OffsetAndTimestamp(offset=12)}
+
+    async def sample(*_: object, **__: object) -> dict[TopicPartition, FirstBatch]:
+        return {LED: FirstBatch(timestamp_ms=said_ms, bytes_per_offset=10.0)}
+
+    monkeypatch.setattr(partition_status, "list_offsets", ends)
+    monkeypatch.setattr(partition_status, "sample_first", sample)
+    led, _ = asyncio.run(
+        observe_partitions(
+            work("r").route,
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group()),
+            {"partitions": {}, "left": {} if left is None else {str(LED): left}},
+            NOW_MS,
+            ManualClock(NOW_MS),
+        )
+    )
+    assert led.lag == Lag(messages=5, bytes=50, seconds=seconds)
 
 
 @pytest.mark.parametrize(

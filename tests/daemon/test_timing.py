@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.embedded import EmbeddedCluster
-from tests.daemon.conftest import mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, mirrormaker, wait_until
 from tests.daemon.test_limits import fill
-from tests.daemon.test_mirror import create, produce
+from tests.daemon.test_mirror import create, produce, producer
 from tests.daemon.test_reconciling import Mesh, clusters, mesh, route
 
 __all__ = ["clusters", "mesh"]
@@ -65,6 +65,29 @@ def test_what_is_late_is_told_and_so_is_what_will_be_lost_until_both_have_passed
     told = mesh.mirror.status()
     assert (told["objective"]["state"], told["objective"]["breaches"]) == ("kept", 1)
     assert all(each["retention"] is None for each in told["partitions"])
+    assert mesh.mirror.stop() == 0
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_what_has_come_to_a_paused_route_waits_since_then_whatever_its_producer_says(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, workers: int
+) -> None:
+    source, _ = clusters
+    create(source, "old", 2)
+    produce(source, "old", range(20), 2)
+    mesh.write(route("rests", "old", resources={"workers": workers} if workers else {}))
+    mesh.mirror.start()
+    mesh.wait_copied("rests", 20)
+    assert mesh.ask("/routes/rests/pause", "")[0] == 200
+    wait_until(lambda: told_route(mesh, "rests").get("state") == "paused", "paused")
+    writer = producer(source)
+    for partition in range(2):
+        writer.produce("old", b"of 1970", partition=partition, timestamp=1)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    told = mesh.mirror.wait_for(
+        lambda told: (told["state"], told["lag"]["messages"]) == ("paused", 2), "what came meanwhile told"
+    )
+    assert 0 <= told["lag"]["seconds"] < 3 * PATIENCE_SECONDS
     assert mesh.mirror.stop() == 0
 
 

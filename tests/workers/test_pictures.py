@@ -46,6 +46,12 @@ def test_counts_are_added_up_and_partitions_put_together() -> None:
     assert (merged["buffered_bytes"], merged["failures"]) == (11, 1)
 
 
+def test_a_partition_was_as_the_worker_that_had_it_last_saw_it() -> None:
+    earlier, later = ({"looked_ms": at_ms, "source_end": at_ms, "waiting_since_ms": None} for at_ms in (5, 9))
+    told = [route(left={"t-0": later, "t-1": earlier}), route(left={"t-0": earlier}), starting_route()]
+    assert merge_routes(told)["left"] == {"t-0": later, "t-1": earlier}
+
+
 @pytest.mark.parametrize(
     ("states", "state"),
     [

@@ -5,7 +5,8 @@ It outlives the copier, so that a route that fails goes on to be late, and in da
 work (`begin` to `end`) its partitions are looked at once a second, and only those that have something waiting
 cost more than a comparison; chunks are counted as they arrive. Partitions that the group gave this process
 last and of which nothing is copied, as the group or a transaction was lost, are as late and as much in danger
-as they were. Owned by the event loop of the route.
+as they were. How others were when they were looked at last is remembered: whoever looks at what waits of a
+route that pauses knows by that what had come by then. Owned by the event loop of the route.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
@@ -55,6 +56,16 @@ class AtWork:
     """Those that the route carries; they are not counted with its records."""
 
 
+class _Left(NamedTuple):
+    """How a partition was at the last look at it, on the clock that never goes back."""
+
+    looked_ms: int
+    end: int
+    """Of the source."""
+    waiting_since_ms: int | None
+    """None: nothing waited, or nobody knew."""
+
+
 class _Copying:
     """What is known while a copier is at work."""
 
@@ -84,6 +95,11 @@ class RouteTiming:
         """In seconds, as of the last look; None: not known."""
         self._waiting_since_ms: dict[TopicPartition, int] = {}
         """Partitions that lacked something at the last look at them, on the clock that never goes back."""
+        self._at_work: Mapping[TopicPartition, Partition] = {}
+        """Those that were, at the last look."""
+        self._looked_ms = 0
+        self._left: dict[TopicPartition, _Left] = {}
+        """Those that were at work before."""
 
     def change(self, route: RouteSpec) -> None:
         """Other objectives from now on."""
@@ -198,10 +214,22 @@ class RouteTiming:
             )
         absent = share - at_work.keys() - {HEARTBEATS_AT}
         retention.keep(absent.union(behind), now_ms)
+        self._left |= self._gone(at_work)
+        for source in self._left.keys() & at_work.keys():
+            del self._left[source]
+        self._at_work, self._looked_ms = at_work, now_ms
         self._waiting_since_ms = {
             source: since_ms for source, since_ms in self._waiting_since_ms.items() if source in absent
         } | {source: since_ms - wall_shift_ms for source, since_ms in behind.items() if since_ms is not None}
         return bool(at_work) or not absent
+
+    def _gone(self, present: Mapping[TopicPartition, Partition]) -> dict[TopicPartition, _Left]:
+        """Those that were at work at the last look, and are no more."""
+        at_work, looked_ms = self._at_work, self._looked_ms
+        return {
+            source: _Left(looked_ms, at_work[source].source_end, self._waiting_since_ms.get(source))
+            for source in at_work.keys() - present.keys()
+        }
 
     async def follow_source(self) -> None:
         """Ask the source for what the copier does not fetch, until cancelled; within `begin` and `end`."""
@@ -253,6 +281,21 @@ class RouteTiming:
             "problem": self.problem,
             "latency": self._latency.describe(self._clock.monotonic_ms()),
             "heartbeats": {} if self._heartbeats is None else self._heartbeats.describe(),
+        }
+
+    def describe_left(self) -> dict[str, Any]:
+        """How partitions were that are not at work any more, by their names; times since the epoch."""
+        shift_ms = self._wall_shift_ms
+        present = {} if self._copying is None else self._copying.parts.partitions
+        return {
+            str(source): {
+                "looked_ms": left.looked_ms + shift_ms,
+                "source_end": left.end,
+                "waiting_since_ms": None
+                if left.waiting_since_ms is None
+                else left.waiting_since_ms + shift_ms,
+            }
+            for source, left in (self._left | self._gone(present)).items()
         }
 
     def describe_partition(self, partition: Partition) -> dict[str, Any]:

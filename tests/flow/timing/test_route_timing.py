@@ -231,6 +231,27 @@ def test_one_that_fails_and_begins_again_lags_until_it_has_copied() -> None:
     assert watched.look() == 0
 
 
+def test_how_partitions_were_when_they_were_looked_at_last_is_known_until_they_are_copied_again() -> None:
+    watched = late()
+    assert watched.timing.describe_left() == {}
+    looked_ms = watched.clock.now_ms()
+    since_ms = looked_ms - (HOUR_S + 2) * 1_000
+    orders = {"looked_ms": looked_ms, "source_end": 200, "waiting_since_ms": since_ms}
+    others = {"looked_ms": looked_ms, "source_end": 100, "waiting_since_ms": None}
+    watched.lose(ORDERS)
+    watched.look(3)
+    assert watched.timing.describe_left() == {str(ORDERS): orders}
+    others["looked_ms"] = watched.clock.now_ms()
+    watched.timing.end()
+    watched.look(LONG_S)
+    assert watched.timing.describe_left() == {str(ORDERS): orders, str(OTHERS): others}
+    watched.begin()
+    watched.give(ORDERS)
+    watched.copy(ORDERS)
+    watched.look()
+    assert watched.timing.describe_left() == {str(OTHERS): others}
+
+
 def test_a_process_that_is_given_nothing_has_no_lag() -> None:
     watched = Watched()
     watched.give()
