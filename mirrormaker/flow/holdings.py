@@ -219,20 +219,19 @@ class Holdings:
             self._uncompared |= {each.source for each in asked}
         return await with_lost_ends(self._source, points, reached)
 
-    async def _find_lost_later(self, books: Books, sources: frozenset[TopicPartition]) -> None:
-        """The books were not read yet as these were begun."""
+    async def _find_lost_later(self, books: Books, begun: Points) -> None:
+        """The books were not read yet as these were begun; copying may have come past what was lost."""
         partitions = self._engine.machine.partitions
-        while not books.is_known and sources & partitions.keys():
+        while not books.is_known and begun.keys() & partitions.keys():
             await books.reached(())  # which waits for that
-        held = {source: partitions[source] for source in sources & partitions.keys()}
+        held = {source: partitions[source] for source in begun.keys() & partitions.keys()}
         reached = await books.reached([self._engine.crossing.assignment(source) for source in held])
-        points = {
-            source: StartingPoint(tuple(lane.position for lane in partition.lanes))
-            for source, partition in held.items()
-        }
-        for source, point in (await with_lost_ends(self._source, points, reached)).items():
-            if point.lost is not None and partitions.get(source) is held[source]:
-                self._engine.arbiter.meet(went_back(source, held[source].position, point.lost))
+        points = await with_lost_ends(self._source, begun, reached)
+        for source, partition in held.items():
+            lost, begun_at = points[source].lost, min(begun[source].lanes)
+            if lost is not None and partitions.get(source) is partition:
+                trouble = went_back(source, partition.position, lost, begun_at=begun_at)
+                self._engine.arbiter.meet(trouble)
 
     def _arrears_of(self, source: TopicPartition, point: StartingPoint) -> Arrears | None:
         """What the owner before may have lost."""
@@ -295,11 +294,11 @@ class Holdings:
             lost, position = points[source].lost, min(points[source].lanes)
             if lost is not None and not engine.arbiter.goes_on_behind(source, position):
                 engine.arbiter.meet(went_back(source, position, lost))
-        late = frozenset(
-            source
+        late = {
+            source: points[source]
             for source in same & self._uncompared
             if not engine.arbiter.goes_on_behind(source, min(points[source].lanes))
-        )
+        }
         self._uncompared -= mine
         if late and self._books is not None:
             self._start_task(self._find_lost_later(self._books, late), "find what was lost")

@@ -140,7 +140,7 @@ class SourceSetbacks:
                 self._tally.forget_offsets(source, resume_at)
                 if resume_at < position or trouble.lost is None:
                     partition.return_to(resume_at)
-                else:  # its leader epoch is to be asked about
+                elif position <= trouble.lost[0]:  # its leader epoch is to be asked about
                     partition.return_lanes_to(trouble.lost[0])
 
     def _leave_out(self, partition: Partition, trouble: Trouble) -> None:

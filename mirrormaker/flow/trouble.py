@@ -161,18 +161,21 @@ def diverged(
     return _truncated(source, position, end, f", and has others of epoch {at.epoch} or later instead")
 
 
-def went_back(source: TopicPartition, position: int, lost: tuple[int, int]) -> Trouble:
+def went_back(
+    source: TopicPartition, position: int, lost: tuple[int, int], *, begun_at: int | None = None
+) -> Trouble:
     """The source has lost what was its end, and the group's position went back to `position` with it; `lost`:
-    what had been copied of that.
+    what had been copied of that. `begun_at`: the position, where copying has gone on from there since.
     """
     end, reached = lost
+    went_back_to = position if begun_at is None else begun_at
     return Trouble(
         kind=TroubleKind.SOURCE_TRUNCATED,
         source=source,
         position=position,
         resume_at=position,
         problem=f"the source lost offsets {end} to {reached - 1}, which had been copied, and the position "
-        f"with them, which went back to {position}",
+        f"with them, which went back to {went_back_to}",
         lost=lost,
     )
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from broker.client.epoch_ends import EpochEnd
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import lost_ends
 from mirrormaker.flow.at_least_once import AtLeastOnce
-from mirrormaker.flow.books import Reached
+from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
@@ -159,6 +160,45 @@ def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copyin
     assert [(each.kind, each.position, each.lost) for each in met] == (
         [(TroubleKind.SOURCE_TRUNCATED, 100, (120, 150))] if end == 120 else []
     )
+
+
+def test_what_a_source_lost_is_found_though_copying_has_come_past_it_as_the_ledger_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def epoch_ends_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
+        assert wanted == {SOURCE: 7}
+        return Listed({SOURCE: EpochEnd(7, 120)}, {})
+
+    async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
+        known = Reached(150, EpochMark(150, 7))
+        return {each.source: known for each in assignments} if books.is_known else {}
+
+    async def main() -> None:
+        monkeypatch.setattr(lost_ends, "epoch_ends_found", epoch_ends_found)
+        engine.machine = FlowMachine(FlowConfig())
+        engine.crossing.assignment = lambda source: Assignment(
+            source=source, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0
+        )
+        async with asyncio.TaskGroup() as tasks:
+            engine.tasks = tasks
+            holdings = holdings_of(engine, member, books=books)
+            points = await holdings._find_lost([engine.crossing.assignment(SOURCE)], {SOURCE: at})
+            holdings.take([SOURCE], points)
+            partition = engine.machine.partitions[SOURCE]
+            partition.extend_to(130)
+            books.is_known = True
+        (trouble,) = met
+        assert (trouble.position, trouble.resume_at, trouble.lost) == (130, 130, (120, 150))
+        assert "went back to 100" in trouble.problem
+        engine.machine.go_on(trouble)
+        assert (partition.position, partition.lanes[0].position) == (130, 130)
+
+    met: list[Trouble] = []
+    at = StartingPoint((100,))
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+    engine = surroundings(meet=met.append, goes_on_behind=lambda *_: False)
+    books: Any = SimpleNamespace(is_known=False, reached=reached, begin=ignore)
+    run(main)
 
 
 def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> None:
