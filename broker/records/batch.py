@@ -25,6 +25,9 @@ LENGTH_OVERHEAD = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
+_LOW_ATTRIBUTES_POSITION = 22
+_LENGTH_MIN = 14
+"""Of an entry of any format."""
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = Struct(">qi")
@@ -151,7 +154,7 @@ def peek_size(buffer: Buffer, position: int = 0) -> int | None:
     if len(buffer) - position < LENGTH_OVERHEAD:
         return None
     length: int = _OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
-    if length < 14:
+    if length < _LENGTH_MIN:
         raise CorruptRecordsError(f"entry length {length} is too small")
     return length + LENGTH_OVERHEAD
 
@@ -175,19 +178,23 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += header.batch_length + LENGTH_OVERHEAD
 
 
-def batch_positions(buffer: Buffer) -> Iterator[int]:
-    """Where the same batches begin, for what needs a field or two of them. Their format is not looked at.
+def joint_attributes(buffer: Buffer) -> int:
+    """What the low bytes of the attributes of all whole batches say, one over the other: a flag that any of
+    them has. Their format is not looked at.
 
     Raises CorruptRecordsError for a length that no batch can have.
     """
-    position, end = 0, len(buffer)
-    while end - position >= HEADER_SIZE:
-        size = peek_size(buffer, position)
-        assert size is not None, "there is room for a header"
-        if size > end - position:
-            return
-        yield position
-        position += size
+    found, position, last = 0, 0, len(buffer) - HEADER_SIZE
+    while position <= last:
+        length: int = _OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
+        if length < _LENGTH_MIN:
+            raise CorruptRecordsError(f"entry length {length} is too small")
+        following = position + length + LENGTH_OVERHEAD
+        if following > last + HEADER_SIZE:
+            break
+        found |= buffer[position + _LOW_ATTRIBUTES_POSITION]
+        position = following
+    return found
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:

@@ -15,16 +15,13 @@ from functools import lru_cache
 
 from broker.errors import ErrorCode, ExpansionError, ProtocolError
 from broker.records.batch import (
-    ATTRIBUTES_POSITION,
-    CODEC_MASK,
     HEADER_SIZE,
     MAGIC_POSITION,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Codec,
-    batch_positions,
     iterate_batches,
-    peek_size,
+    joint_attributes,
     verify_crc,
     write_header,
 )
@@ -47,7 +44,6 @@ OPENED_AT_ONCE_MAX = 64 * 1024
 _BATCHES_FROM = 3
 """First version of produce requests whose records are batches of magic 2."""
 _ZSTD_FROM = 7
-_LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
 _TIMESTAMP_MAX = (1 << 63) - 1
 
 
@@ -199,13 +195,8 @@ def admit(
             ErrorCode.INVALID_RECORD,
             f"magic {records[MAGIC_POSITION]} in a produce request of version {version}",
         )
-    attributes = records[_LOW_ATTRIBUTES]
-    if version < _ZSTD_FROM:
-        _require_taken(attributes, version)
-    if peek_size(records) != len(records):
-        for position in batch_positions(records):
-            attributes |= records[position + _LOW_ATTRIBUTES] & TIMESTAMP_TYPE_FLAG
-            _require_taken(records[position + _LOW_ATTRIBUTES], version)
+    attributes = joint_attributes(records)
+    _require_taken(attributes, version)
     if not rules.leaves_closed or attributes & TIMESTAMP_TYPE_FLAG:
         return Opening(bytes(records), rules, version, now_ms)
     if isinstance(records, bytes):
@@ -229,8 +220,10 @@ def _is_message_set(records: Buffer, version: int) -> bool:
 
 
 def _require_taken(attributes: int, version: int) -> None:
-    """Raise ProtocolError for a batch whose codec the version does not know."""
-    if attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
+    """Raise ProtocolError for batches of which any has a codec that the version does not know: its bit no
+    other codec has.
+    """
+    if version < _ZSTD_FROM and attributes & Codec.ZSTD:
         raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7")
 
 

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, code_for_old_clients
 from broker.records.batch import (
-    ATTRIBUTES_POSITION,
     HEADER_SIZE,
     MAGIC_POSITION,
     TRANSACTIONAL_FLAG,
-    batch_positions,
-    peek_size,
+    joint_attributes,
 )
 from broker.records.validation import InvalidRecordsError
 from broker.replication.replica import Replica
@@ -49,7 +47,6 @@ from broker.wire.registry import api_of
 _API = api_of(ProduceRequest)
 _STORAGE_ERROR_FROM = 4
 """First version whose clients know KAFKA_STORAGE_ERROR."""
-_LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
 
 
 class _Outcome(NamedTuple):
@@ -278,13 +275,8 @@ def _is_transactional(request: ProduceRequest) -> bool:
             records = data.records
             if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != 2:
                 continue
-            if records[_LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG:
-                return True
             try:
-                if peek_size(records) != len(records) and any(
-                    records[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG
-                    for position in batch_positions(records)
-                ):
+                if joint_attributes(records) & TRANSACTIONAL_FLAG:
                     return True
             except CorruptRecordsError:
                 continue
