@@ -135,7 +135,7 @@ def test_a_database_has_every_record_once_whatever_was_cut_off(
         with pytest.raises(RunFailedError, match="cut off"):
             place.run()
     with monkeypatch.context() as patched:
-        patched.setattr(JdbcConnection, "change", dying_at("INSERT INTO orders"))
+        patched.setattr(JdbcConnection, "change", dying_at(f"UPDATE {NOTES} SET batch"))
         place.produce([order(30, 2)])
         with pytest.raises(RunFailedError, match="cut off"):
             place.run()
