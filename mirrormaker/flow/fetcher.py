@@ -7,6 +7,7 @@ partition: both are asked for in full.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from broker.wire.features import FETCH_FILTER
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from mirrormaker.flow.answer_size import AnswerSize
 from mirrormaker.flow.exchange import FetchPlan
+from mirrormaker.flow.fetch_pace import FetchPace
 
 FETCH_LANE = "fetch"
 FETCH_WAIT_MS = 500
@@ -74,6 +76,7 @@ class Fetcher:
         self._filter_text = filter_text
         self._read_committed = read_committed
         self._session = FetchSession()
+        self._pace = FetchPace()
         self._asked_ms: int | None = None
         """When the session was asked last; None: no answer since then."""
         self._heard_ms = 0
@@ -135,6 +138,16 @@ class Fetcher:
             read_committed=self._read_committed,
             record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
         )
+
+    async def pause(self, answered: Answered, parts: int) -> None:
+        """Leave the broker alone for as long as saves it work (see `fetch_pace`), after an answer that had
+        room for more, and records of so many partitions.
+        """
+        now_ms = self._clock.monotonic_ms()
+        self._pace.answered(parts, answered.elapsed_ms, now_ms)
+        wait_ms = self._pace.wait_ms(answered.started_ms, now_ms)
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1000)
 
     def serve_last(self, served: set[TopicPartition], *, is_contended: bool) -> None:
         """Those that got something stand back for others next."""

@@ -4,8 +4,8 @@ A near broker has one loop; a far one has several, each on a connection of its o
 partitions, so that answers of one arrive while another waits for a round trip. Where it leads only few,
 several loops read the busiest of them, ahead of each other (`read_ahead`, `spare_loops`). A loop sends
 its next fetch as soon as the answer before has been cut up, before any of that answer is produced: the
-broker works while the mirror does. Owned by the event loop of the route's copier; all tasks live in its
-task group.
+broker works while the mirror does. Where little comes of many partitions it waits for some more (see
+`fetch_pace`). Owned by the event loop of the route's copier; all tasks live in its task group.
 """
 
 from __future__ import annotations
@@ -231,6 +231,8 @@ class SourceReader:
         self._note_size(fetcher, plan, taken.size, answered.elapsed_ms)
         fetcher.serve_last(taken.served, is_contended=plan.is_contended)
         await self._take_on(taken.remainder)
+        if taken.size * 2 < plan.answer_bytes:
+            await fetcher.pause(answered, len(taken.served))
 
     async def _fetch_ahead(self, fetcher: Fetcher, plan: FetchPlan, ahead: ReadAhead) -> None:
         """One of several fetches of a partition that are under way together."""
