@@ -29,6 +29,7 @@ from mirrormaker.control_access import pause, resume
 from mirrormaker.daemon import Daemon
 from mirrormaker.doubts import doubts
 from mirrormaker.embedded import EmbeddedTopology
+from mirrormaker.end_by_signal import end_by_signal
 from mirrormaker.failover.commands import add_failover_verbs
 from mirrormaker.import_commands import add_import_verb
 from mirrormaker.memory import keep_freed_memory
@@ -250,10 +251,8 @@ async def _serve(
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT, SIGHUP has it read its file; `companion` runs beside it."""
     keep_freed_memory()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.stop)
-    loop.add_signal_handler(signal.SIGHUP, daemon.request_reload)
+    end_by_signal(daemon.stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.request_reload)
     async with asyncio.TaskGroup() as tasks:
         beside = tasks.create_task(companion()) if companion is not None else None
         async with _served(daemon, options):

@@ -1,0 +1,61 @@
+"""A signal ends a process whose event loop hangs, and lets one that turns end by itself."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PATIENCE_SECONDS = 60.0
+PROGRAM = """\
+import asyncio, sys, time
+from broker.telemetry import configure_logging
+from mirrormaker.end_by_signal import end_by_signal
+
+def hang():
+    print("hangs", flush=True)
+    while True:
+        time.sleep(0.01)
+
+async def main(hangs):
+    stopping = asyncio.Event()
+    end_by_signal(stopping.set, hang_seconds=0.2)
+    if hangs == "at once":
+        hang()
+    print("runs", flush=True)
+    await stopping.wait()
+    if hangs == "as it ends":
+        hang()
+    print("ended", flush=True)
+
+configure_logging("info")
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def ended(hangs: str, number: signal.Signals) -> tuple[int, list[str], str]:
+    """Exit code, what was said once the signal was sent, and what was logged."""
+    command = [sys.executable, "-c", PROGRAM, hangs]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        said, logged = process.communicate(timeout=PATIENCE_SECONDS)
+        return process.returncode, said.splitlines(), logged
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_loop_that_turns_ends_by_itself(number: signal.Signals) -> None:
+    assert ended("never", number) == (0, ["ended"], "")
+
+
+@pytest.mark.parametrize(
+    ("hangs", "said"), [("at once", []), ("as it ends", ["hangs"])], ids=["before", "after the signal"]
+)
+def test_one_that_hangs_is_ended_and_says_where(hangs: str, said: list[str]) -> None:
+    code, told, logged = ended(hangs, signal.SIGTERM)
+    assert (code, told) == (128 + signal.SIGTERM, said)
+    assert "ended_amid_a_hang" in logged
+    assert "<string>:8 in hang" in logged
