@@ -142,7 +142,8 @@ class Load:
         frames = self._frames_of_sinks(rows)
         for number, frame in enumerate(frames):
             sink = open_sink(self._place(number), pipeline.sinks[number], frame)
-            sink.claim()
+            with self._telling_sink(number):
+                sink.claim()
             self._sinks.append(sink)
         self._mend_queries()
         if pipeline.watermark is None:
@@ -219,7 +220,9 @@ class Load:
         if isinstance(failure, LoadError):
             raise failure
         if not is_slow_start(failure) or self._slow_starts >= STARTS_MAX:
-            raise LoadError(describe_failure(failure)) from error
+            is_of_checkpoint = failure is error and is_without_room(error)  # no batch has told of it
+            place = f"{self._checkpoint.files.root}: " if is_of_checkpoint else ""
+            raise LoadError(describe_failure(failure, place)) from error
         logger("pipelines").warning("spark_python_began_too_slowly", pipeline=self._pipeline.name)
         self._take_progress()
         self._queries[index] = self._writers[index].start()
@@ -271,18 +274,24 @@ class Load:
 
         def write(frame: DataFrame, number: int) -> LoadFigures:
             sink = self._sinks[index]
-            try:
+            with self._telling_sink(index):
                 if self._pipeline.watermark is not None and sink.passes_over(number):
                     frame.write.format("noop").mode("append").save()  # Spark keeps state of what it computes
                 return LoadFigures(rows_written={name: sink.append(number, frame)})
-            except (PySparkException, Py4JError) as error:
-                if is_slow_start(error) or is_told(error):
-                    raise
-                place = place_of_failure(self._pipeline, index, error)
-                path = f"pipelines[{self._topology.pipelines.index(self._pipeline)}].{place}"
-                raise LoadError(describe_failure(error, f"{path}: ")) from error
 
         return write
+
+    @contextlib.contextmanager
+    def _telling_sink(self, index: int) -> Iterator[None]:
+        """Raises LoadError, with the place in the file, for what Spark says of a sink."""
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            if is_slow_start(error) or is_told(error):
+                raise
+            place = place_of_failure(self._pipeline, index, error)
+            path = f"pipelines[{self._topology.pipelines.index(self._pipeline)}].{place}"
+            raise LoadError(describe_failure(error, f"{path}: ")) from error
 
     def _place(self, index: int) -> SinkPlace:
         return SinkPlace(
@@ -347,13 +356,13 @@ def is_told(error: Exception) -> bool:
 
 def describe_failure(error: Exception, place: str = "") -> str:
     """Why a load failed, in a line; `place` is where, with a colon, if that is known."""
-    text = _CALLED.sub("", str(error))
+    text = _OF_A_QUERY.sub("", _CALLED.sub("", str(error).strip()))
     lines = [line.strip() for line in text.splitlines()]
     if _NO_ROOM in text:
         told = [text] if isinstance(error, BrokerError | OSError) else [*_told(lines), *reversed(lines)]
         full = next(line for line in told if _NO_ROOM in line)
         return f"out of space: {place}{full.removeprefix('Caused by: ')}"
-    return place + next(_causes(lines, _raised_in_python(text)), _OF_A_QUERY.sub("", brief(text)))
+    return place + next(_causes(lines, _raised_in_python(text)), brief(text))
 
 
 _OF_A_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")

@@ -11,13 +11,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.loading import Load, LoadFigures, describe_failure
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_record import RunKind, RunState
 from mirrormaker.pipelines.runner import RunFailedError, RunRequest
+from mirrormaker.pipelines.source import Offsets
 from mirrormaker.pipelines.table import Table
 from mirrormaker.pipelines.windows import END_MS, Span
-from mirrormaker.topology.model import PipelineName
+from mirrormaker.topology.model import PipelineName, PipelineSpec
 from tests.conftest import until
 from tests.node.file_systems import mounted_tmpfs
 from tests.pipelines.place import HOUR_MS, START_MS, Place, give_up, order
@@ -350,6 +352,31 @@ def test_a_sink_without_room_is_told_as_such_before_anything_is_read(place: Plac
             os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(out).free)
         with pytest.raises(RunFailedError, match=r": out of space: .*sinks\[0\]: cannot be written: "):
             place.run()
+
+
+def test_a_checkpoint_that_is_full_by_the_time_that_spark_writes_it_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's words for that name no place."""
+    place.keys += "    checkpoint: point\n"
+    place.produce([order(1, 0)])
+    with mounted_tmpfs(place.folder / "point", size=1 << 20) as point:
+        place.run()
+        place.produce([order(2, 0)])
+        note_start = Checkpoint.note_start
+
+        def fill(checkpoint: Checkpoint, pipeline: PipelineSpec, beginning: Offsets) -> None:
+            note_start(checkpoint, pipeline, beginning)
+            with (point / "_ballast").open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(point).free)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Checkpoint, "note_start", fill)
+            with pytest.raises(RunFailedError, match=r": out of space: \S*/point\S*: .*No space left"):
+                place.run()
+        (point / "_ballast").unlink()
+        assert place.run().rows_read == 1
+    assert place.ids() == [1, 2]
 
 
 def test_lines_of_one_column_need_something_for_null(place: Place) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.errors import ConfigurationError
@@ -238,6 +240,79 @@ def test_what_a_database_fails_on_is_told_where_it_ends_by_that(spark: SparkSess
     opened = JdbcConnection.open(spark, {"url": url})
     with pytest.raises(DatabaseError, match="NOWHERE"), opened as connection, connection.transaction():
         fail_as_it_ends(connection)
+
+
+@pytest.mark.usefixtures("url")
+def test_what_a_database_failed_on_at_last_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """As H2 does on a full disk: what it says itself is that it could not write."""
+    opened = JdbcConnection.open(spark, {"url": f"jdbc:derby:{tmp_path};create=true"})
+    with pytest.raises(DatabaseError, match=r"^cannot be reached: .* create .*already exists"), opened:
+        pass
+
+
+def test_whatever_a_database_fails_on_is_told_with_the_table(
+    spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its words for a statement of ours need not name any place."""
+    frame = spark.range(3).selectExpr("id")
+    sink = database_sink(spark, url, "orders", frame)
+    sink.claim()
+    change = JdbcConnection.change
+    for failing in ("UPDATE", "INSERT INTO", "DROP"):
+
+        def fail(connection: JdbcConnection, statement: str, *values: object, word: str = failing) -> int:
+            if statement.startswith(word):
+                raise DatabaseError("No space left on device")
+            return change(connection, statement, *values)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(JdbcConnection, "change", fail)
+            with pytest.raises(DatabaseError, match=r"^orders: No space left on device$"):
+                sink.append(0, frame)
+    sink.append(0, frame)
+    assert sorted(row.id for row in rows(spark, url, "orders")) == [0, 1, 2]
+
+
+def test_a_batch_that_a_database_took_and_has_not_kept_comes_again(
+    spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As H2 does, which writes what was committed when its last connection is closed: where it cannot, it
+    says nothing.
+    """
+
+    @contextmanager
+    def forgotten(connection: JdbcConnection) -> Iterator[None]:
+        connection._connection.setAutoCommit(False)
+        yield
+        connection._connection.rollback()
+        connection._connection.setAutoCommit(True)
+
+    frame = spark.range(3).selectExpr("id")
+    sink = database_sink(spark, url, "orders", frame)
+    sink.claim()
+    with monkeypatch.context() as patched:
+        patched.setattr(JdbcConnection, "transaction", forgotten)
+        with pytest.raises(DatabaseError, match=r"^orders: .* has batch 0, and has not kept it"):
+            sink.append(0, frame)
+    assert sink.append(0, frame) == 3
+    assert sorted(row.id for row in rows(spark, url, "orders")) == [0, 1, 2]
+
+
+def test_a_database_that_is_full_before_the_first_batch_is_told_with_its_sink(
+    place: Place, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Spark's writer, which makes the table, fails in Java."""
+
+    def fail(sink: DatabaseSink, frame: DataFrame, table: str, mode: str) -> None:
+        raise Py4JError("java.io.IOException: No space left on device")
+
+    place.keys = f"{SCHEMA}    steps: [{FLAT}]\n    sinks: [{{jdbc: {{url: '{url}', table: orders}}}}]\n"
+    place.produce([order(1, 0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(DatabaseSink, "_write", fail)
+        with pytest.raises(RunFailedError, match=r": out of space: pipelines\[0\]\.sinks\[0\]: .*No space"):
+            place.run()
+    assert place.run().rows_written == {"0-jdbc": 1}
 
 
 @pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.long), 3])

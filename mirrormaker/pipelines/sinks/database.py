@@ -10,7 +10,8 @@ Spark, moves them and notes the batch in `mirrormaker_batches`, which stands bes
     staging      the table that rows are being written into, removed by the next run if this one dies
 
 So the database itself says which batches it holds; a batch that comes again is passed over, and none is taken
-while one before it is lacking.
+while one before it is lacking. It is asked once more by another connection when a batch is in: some databases
+write what was committed only later, as H2 does, and forget it where there is no room.
 
 Each task of Spark's writer commits by itself: one that is run again, as its machine was lost before the
 driver heard of the first, has written its rows twice. So rows are counted on their way, and none is moved in
@@ -90,9 +91,15 @@ class DatabaseSink:
             def note(moved: int) -> None:
                 told = f"UPDATE {self._notes} SET batch = ?, row_count = ? WHERE sink = ? AND batch = ?"
                 if connection.change(told, number, moved, self._place.owner, noted) != 1:
-                    raise DatabaseError(f"{self._table}: another run has written batch {number} meanwhile")
+                    raise DatabaseError(f"another run has written batch {number} meanwhile")
 
-            return self._move_in(connection, frame, "", note)
+            rows = self._move_in(connection, frame, "", note)
+        if not self.holds(number):
+            raise DatabaseError(
+                f"{self._table}: the database has said that it has batch {number}, and has not kept it, as"
+                " some do without room: the batch comes again"
+            )
+        return rows
 
     def holds(self, number: int) -> bool:
         with self._connected() as connection:
@@ -132,12 +139,7 @@ class DatabaseSink:
         with connection.transaction():
             if first:
                 connection.change(first)
-            try:
-                rows = connection.change(
-                    f"INSERT INTO {self._table} ({names}) SELECT {staged} FROM {staging}"
-                )
-            except DatabaseError as error:
-                raise DatabaseError(f"{self._table}: {error}") from error
+            rows = connection.change(f"INSERT INTO {self._table} ({names}) SELECT {staged} FROM {staging}")
             self._check_staged(connection, staging, int(seen.get["rows"]))
             note(rows)
         self._drop_staging(connection)
@@ -151,8 +153,8 @@ class DatabaseSink:
         assert counted is not None
         if int(str(counted[0])) != rows:
             raise DatabaseError(
-                f"{self._table}: {counted[0]} rows were written aside, not {rows}, as a task of Spark was run"
-                " again: none is moved in, and the batch comes again"
+                f"{counted[0]} rows were written aside, not {rows}, as a task of Spark was run again: none is"
+                " moved in, and the batch comes again"
             )
 
     def _write(self, frame: DataFrame, table: str, mode: str) -> None:
@@ -160,7 +162,7 @@ class DatabaseSink:
         try:
             frame.select(*self._columns).write.format("jdbc").options(**options).mode(mode).save()
         except PySparkException as error:
-            raise DatabaseError(f"{self._table}: {error}") from error
+            raise DatabaseError(str(error)) from error
 
     def _noted(self, connection: JdbcConnection) -> tuple[int, int]:
         told = self._note_of(connection)
@@ -171,9 +173,9 @@ class DatabaseSink:
     def _gap(self, noted: int, number: int) -> str:
         lacking = f"batch {noted + 1}" if noted == number - 2 else f"batches {noted + 1} to {number - 1}"
         return (
-            f"{self._table}: {lacking} of this pipeline never came into it: it is older than the checkpoint,"
-            " as a copy that was put back, or was no sink meanwhile. Put the right one back; or reload what"
-            f" it lacks, and have {self._notes} say batch {number - 1} for {self._place.owner!r}"
+            f"{lacking} of this pipeline never came into it: it is older than the checkpoint, as a copy that"
+            " was put back, or was no sink meanwhile. Put the right one back; or reload what it lacks, and"
+            f" have {self._notes} say batch {number - 1} for {self._place.owner!r}"
         )
 
     def _note_of(self, connection: JdbcConnection) -> list[object] | None:
@@ -216,8 +218,12 @@ class DatabaseSink:
 
     @contextmanager
     def _connected(self) -> Iterator[JdbcConnection]:
-        with JdbcConnection.open(self._place.spark, self._options) as connection:
-            yield connection
+        """Raises DatabaseError, for whatever was asked in the block, with the name of the table."""
+        try:
+            with JdbcConnection.open(self._place.spark, self._options) as connection:
+                yield connection
+        except DatabaseError as error:
+            raise DatabaseError(f"{self._table}: {error}") from error
 
 
 def column_types(frame: DataFrame) -> dict[str, str]:

@@ -19,6 +19,7 @@ from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.topology.model import JdbcSink
 
 _NO_DRIVER = "No suitable driver"
+_CAUSED = "Caused by: "
 _NOT_PORTABLE = (ArrayType, MapType, StructType, NullType, VariantType)
 
 
@@ -62,10 +63,10 @@ class JdbcConnection:
             )
             connection = dialect.createConnectionFactory(read).apply(-1)
         except Py4JError as error:
-            problem = message_of(error)
-            if _NO_DRIVER in problem or "ClassNotFoundException" in problem:
+            said = _said(error)
+            if _NO_DRIVER in said or "ClassNotFoundException" in said:
                 raise ConfigurationError([_driver_problem(options)]) from error
-            raise DatabaseError(f"cannot be reached: {problem}") from error
+            raise DatabaseError(f"cannot be reached: {message_of(error)}") from error
         try:
             yield cls(connection, dialect.quoteIdentifier)
         finally:
@@ -141,7 +142,14 @@ def _close(what: Any) -> None:
 
 
 def message_of(error: Py4JError) -> str:
-    """What Java said, without its stack."""
+    """What Java said, and what that came of at last, without any stack."""
+    said, lines = _said(error), map(str.strip, str(error).split("\n"))
+    cause = [line.removeprefix(_CAUSED) for line in lines if line.startswith(_CAUSED)][-1:]
+    new = [each for each in cause if each.partition(": ")[2].removesuffix("]") not in said]
+    return ": ".join([said.removesuffix(":"), *new] if new else [said])
+
+
+def _said(error: Py4JError) -> str:
     if isinstance(error, Py4JJavaError):
         cause = error.java_exception
         return str(cause.toString()).split("\n")[0]
