@@ -160,6 +160,7 @@ class Daemon:
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
+        self._write_state()  # while there are routes that tell something: it may be the first time
         for follower in followers:
             follower.cancel()
         await asyncio.gather(pipelines.close(), workers.close(), host.close())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
+from mirrormaker import daemon as daemon_module
 from mirrormaker.daemon import Daemon
 from mirrormaker.pipelines.pool import PipelinePool
 from mirrormaker.reconcile.claims import DestinationClaims
@@ -82,3 +85,31 @@ def test_workers_and_pipelines_are_not_begun_once_they_were_ended(tmp_path: Path
             assert (workers.describe(), pipelines.describe()) == ([], {})
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE_SECONDS))
+
+
+def test_what_routes_had_come_to_is_kept_as_a_daemon_ends_that_ran_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[list[str]] = []
+
+    class Ends:
+        def __init__(self, directory: object) -> None: ...
+
+        def keep(self, topology: object, routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> None:
+            kept.append([told["state"] for told in routes.values()])
+
+    async def main() -> None:
+        daemon = Daemon(file)
+        running = asyncio.create_task(daemon.run())
+        await until(lambda: bool(daemon.describe()["routes"]))
+        kept.clear()
+        daemon.stop()
+        await asyncio.wait_for(running, PATIENCE_SECONDS)
+
+    file = tmp_path / "topology.yaml"
+    file.write_text(TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", ""))
+    monkeypatch.setattr(daemon_module, "LastKnownEnds", Ends)
+    monkeypatch.setattr(daemon_module, "STATE_INTERVAL_MS", 600_000)
+    asyncio.run(main())
+    assert (len(kept), len(kept[0])) == (2, 1)
+    assert kept[0] != ["stopped"]
