@@ -2,7 +2,7 @@
 
 Notes are of single records, of batches (`last_offset`), or of stretches that went away or were passed over
 (`lost`); see `flow.obstacles` and `flow.skips`. What at most once may have lost is not left out: see
-`flow.losses`.
+`flow.losses`. Nor is what a source lost after it was copied: its offsets are those of other records since.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.ranges import Range, joined
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.losses import REASON
+from mirrormaker.flow.trouble import ANOTHER_LOG
 from mirrormaker.topology.model import RouteName
 
 
@@ -21,7 +22,8 @@ def noted_ranges(
     entries: Iterable[tuple[Document, Document]], route: RouteName
 ) -> Mapping[TopicPartition, list[Range]]:
     """Source offsets of the route that are noted, by partition. Records that are no notes are passed over."""
-    return _ranges((each for each in entries if not _is_loss(*each)), route)
+    notes = (each for each in entries if not _is_loss(*each) and not _is_of_another_log(each[1]))
+    return _ranges(notes, route)
 
 
 def lost_ranges(
@@ -33,6 +35,10 @@ def lost_ranges(
 
 def _is_loss(key: Document, value: Document) -> bool:
     return "delivery" in key and value.get("reason") == REASON
+
+
+def _is_of_another_log(value: Document) -> bool:
+    return value.get("reason") in {kind.value for kind in ANOTHER_LOG}
 
 
 def _ranges(

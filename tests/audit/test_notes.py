@@ -6,6 +6,8 @@ from broker.types import TopicPartition
 from mirrormaker.audit.notes import lost_ranges, noted_ranges
 from mirrormaker.audit.ranges import Range
 from mirrormaker.flow.losses import Loss, describe_loss
+from mirrormaker.flow.skips import describe_skip
+from mirrormaker.flow.trouble import went_back
 from mirrormaker.topology.model import RouteName
 
 ROUTE, SOURCE = RouteName("a"), TopicPartition("flights", 1)
@@ -27,3 +29,9 @@ def test_less_that_is_lost_from_the_same_offset_another_time_stands_beside_what_
     kept = [describe_loss(ROUTE, Loss(SOURCE, 5, end), 0) for end in (12, 7)]
     assert kept[0][0] != kept[1][0]
     assert lost_ranges(kept, ROUTE) == {SOURCE: [Range(5, 12)]}
+
+
+def test_what_a_source_lost_does_not_explain_that_records_are_absent_which_have_its_offsets_since() -> None:
+    truncated = describe_skip(ROUTE, went_back(SOURCE, 5, (5, 9)), 0)
+    assert noted_ranges([truncated], ROUTE) == {}
+    assert lost_ranges([truncated], ROUTE) == {}
