@@ -59,28 +59,38 @@ class FetchFilters:
             stored.records.pin()
         try:
             async with slots:
-                for stored in answers:
-                    await self._apply(stored, wanted, batch_size_max)
+                selections = await asyncio.to_thread(_select_all, answers, wanted, batch_size_max)
         finally:
             for stored in answers:
                 stored.records.release()
+        for stored, selection in selections:
+            dropped_bytes = selection.looked_at_bytes - len(selection.records)
+            stored.answer.filtered_bytes = dropped_bytes
+            self.looked_at_bytes += selection.looked_at_bytes
+            self.dropped_bytes += dropped_bytes
 
-    async def _apply(self, stored: StoredAnswer, wanted: RecordFilter, batch_size_max: int) -> None:
+
+def _select_all(
+    answers: Sequence[StoredAnswer], wanted: RecordFilter, batch_size_max: int
+) -> list[tuple[StoredAnswer, Selection]]:
+    """In one go: a busy event loop lets each turn of a thread wait for some milliseconds, and there may be
+    hundreds of answers with a batch each.
+    """
+    selections = []
+    for stored in answers:
         answer = stored.answer
         answer.records = b""
         try:
-            selection = await asyncio.to_thread(_select, stored, wanted, batch_size_max)
+            selection = _select(stored, wanted, batch_size_max)
         except StorageError:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            return
         except ProtocolError as error:
             answer.error_code = error.code
-            return
-        answer.records = selection.records
-        answer.filtered_to, answer.filtered_epoch = selection.next_offset, selection.leader_epoch
-        answer.filtered_bytes = selection.looked_at_bytes - len(selection.records)
-        self.looked_at_bytes += selection.looked_at_bytes
-        self.dropped_bytes += answer.filtered_bytes
+        else:
+            answer.records = selection.records
+            answer.filtered_to, answer.filtered_epoch = selection.next_offset, selection.leader_epoch
+            selections.append((stored, selection))
+    return selections
 
 
 def _select(stored: StoredAnswer, wanted: RecordFilter, batch_size_max: int) -> Selection:
