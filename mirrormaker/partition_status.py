@@ -15,6 +15,9 @@ from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.standing import HALTED
 from mirrormaker.flow.start import start_offsets
 from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
+from mirrormaker.flow.timing.retention_watch import RETENTION_PART
+from mirrormaker.flow.timing.risk import Cause
+from mirrormaker.flow.timing.source_settings import read_source_settings
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.topology.model import Isolation, RouteSpec
 from mirrormaker.topology.naming import compile_naming
@@ -40,8 +43,9 @@ class PartitionStatus:
     """-1 where nobody knows it; so `committed`."""
     lag: Lag
     retention: Mapping[str, Any] | None = None
-    """When the source will delete what is not copied, as the daemon here sees it: `seconds`, `deleted_by`,
-    `in_danger`; None where that is not in sight, or no daemon here tells.
+    """When the source will delete what is not copied, as the daemon here sees it, or while a pause keeps it
+    from being copied by its age alone: `seconds`, `deleted_by`, `in_danger`; None where that is not in sight,
+    or nobody here tells.
     """
 
 
@@ -80,6 +84,14 @@ async def observe_partitions(
     samples = await sample_first(source, wanted, read_committed=read_committed)
     left: Mapping[str, Mapping[str, Any]] = told.get("left", {})
     now_ms = clock.now_ms()
+    paused = {
+        partition: sample
+        for partition, sample in samples.items()
+        if partition in committed
+        and "retention" not in partitions_told[partition]
+        and (told.get("pause") is not None or partition.topic in told.get("paused_topics", {}))
+    }
+    risks = await _risks_by_age(source, route, paused, now_ms)
     led = {
         partition: _partition_status(
             partition,
@@ -88,6 +100,7 @@ async def observe_partitions(
             ends[partition].offset,
             partitions_told[partition],
             samples.get(partition),
+            risks.get(partition),
             left.get(str(partition)),
             told_at_ms,
             now_ms,
@@ -104,6 +117,30 @@ async def observe_partitions(
         )
         for partition in selected
     )
+
+
+async def _risks_by_age(
+    source: Cluster, route: RouteSpec, samples: Mapping[TopicPartition, FirstBatch], now_ms: int
+) -> Mapping[TopicPartition, Mapping[str, Any]]:
+    """When the first batches of partitions that nobody copies are as old as their topics keep records. Raises
+    BrokerError.
+    """
+    if not samples:
+        return {}
+    settings, _ = await read_source_settings(source, {partition.topic for partition in samples})
+    risks = {}
+    for partition, sample in samples.items():
+        known = settings.get(partition.topic)
+        kept_ms = None if known is None else known.retention.ms
+        if kept_ms is None or sample.timestamp_ms < 0:
+            continue
+        left_ms = max(sample.timestamp_ms + kept_ms - now_ms, 0)
+        risks[partition] = {
+            "seconds": left_ms / 1000,
+            "deleted_by": Cause.AGE.value,
+            "in_danger": left_ms < min(route.objectives.retention_margin_ms, kept_ms * RETENTION_PART),
+        }
+    return risks
 
 
 def _told_of(source: TopicPartition, told: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -142,6 +179,7 @@ def _partition_status(
     end: int,
     told: Mapping[str, Any],
     sample: FirstBatch | None,
+    risk: Mapping[str, Any] | None,
     left: Mapping[str, Any] | None,
     told_at_ms: int | None,
     now_ms: int,
@@ -156,7 +194,7 @@ def _partition_status(
         committed=committed,
         end=end,
         lag=_lag(end - committed, told, sample, sampled_ms, told_at_ms, now_ms),
-        retention=told.get("retention") if committed < end else None,
+        retention=told.get("retention", risk) if committed < end else None,
     )
 
 

@@ -20,6 +20,9 @@ from mirrormaker import partition_status
 from mirrormaker.flow import start as flow_start
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.timing.first_waiting import FirstBatch
+from mirrormaker.flow.timing.latency import Basis
+from mirrormaker.flow.timing.risk import Retention
+from mirrormaker.flow.timing.source_settings import SourceSettings
 from mirrormaker.partition_status import LEADERLESS, UNASSIGNED, observe_partitions
 from mirrormaker.topology.model import Isolation, Start, StartAtOffsets, StartPosition
 from tests.reconcile.test_routes import work
@@ -180,6 +183,58 @@ def test_what_waits_of_a_route_that_rests_is_as_old_as_it_says_as_far_as_the_dae
         )
     )
     assert led.lag == Lag(messages=5, bytes=50, seconds=seconds)
+
+
+PAUSE = {"by": "somebody", "at_ms": LEFT_AT_MS}
+
+
+@pytest.mark.parametrize(
+    ("told", "kept_ms", "said_ms", "risk"),
+    [
+        ({"pause": PAUSE}, 600_000, 900_000, (500.0, False)),
+        ({"pause": PAUSE}, 600_000, 600_000, (200.0, True)),
+        ({"pause": PAUSE}, 600_000, 1, (0.0, True)),
+        ({"paused_topics": {"flights": PAUSE}}, 600_000, 600_000, (200.0, True)),
+        ({"paused_topics": {"trains": PAUSE}}, 600_000, 600_000, None),
+        ({"pause": PAUSE}, None, 1, None),
+        ({"pause": PAUSE}, 600_000, -1, None),
+        ({}, 600_000, 1, None),
+    ],
+    ids=["long", "soon", "now", "topic", "other topic", "for ever", "no time", "not paused"],
+)
+def test_what_waits_while_a_route_pauses_is_in_danger_by_its_age(
+    monkeypatch: pytest.MonkeyPatch,
+    told: Mapping[str, Any],
+    kept_ms: int | None,
+    said_ms: int,
+    risk: tuple[float, bool] | None,
+) -> None:
+    async def ends(*_: object, **__: object) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {LED: OffsetAndTimestamp(offset=12)}
+
+    async def sample(*_: object, **__: object) -> dict[TopicPartition, FirstBatch]:
+        return {LED: FirstBatch(timestamp_ms=said_ms, bytes_per_offset=10.0)}
+
+    async def settings(*_: object) -> tuple[dict[str, SourceSettings], str | None]:
+        return {"flights": SourceSettings(retention=Retention(ms=kept_ms), basis=Basis.CREATE)}, None
+
+    monkeypatch.setattr(partition_status, "list_offsets", ends)
+    monkeypatch.setattr(partition_status, "sample_first", sample)
+    monkeypatch.setattr(partition_status, "read_source_settings", settings)
+    led, _ = asyncio.run(
+        observe_partitions(
+            work("r").route,
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group()),
+            told,
+            NOW_MS,
+            ManualClock(NOW_MS),
+        )
+    )
+    expected = None
+    if risk is not None:
+        expected = {"seconds": risk[0], "deleted_by": "retention.ms", "in_danger": risk[1]}
+    assert led.retention == expected
 
 
 @pytest.mark.parametrize(
