@@ -32,7 +32,7 @@ from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.end_by_signal import end_by_signal
 from mirrormaker.failover.commands import add_failover_verbs
 from mirrormaker.import_commands import add_import_verb
-from mirrormaker.memory import keep_freed_memory
+from mirrormaker.memory import settle_memory
 from mirrormaker.perf_commands import add_perf_verb
 from mirrormaker.pipelines.command_lines import add_pipeline_verbs
 from mirrormaker.plan_commands import add_plan_verbs
@@ -250,7 +250,7 @@ async def _serve(
     companion: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT, SIGHUP has it read its file; `companion` runs beside it."""
-    keep_freed_memory()
+    settle_memory()
     end_by_signal(daemon.stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.request_reload)
     async with asyncio.TaskGroup() as tasks:

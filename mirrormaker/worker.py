@@ -25,7 +25,7 @@ from broker.telemetry import configure_logging, logger
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.statements import encode_statement
-from mirrormaker.memory import keep_freed_memory
+from mirrormaker.memory import settle_memory
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.route_host import RouteHost
 from mirrormaker.state import StateDirectory
@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--log-level", default="info")
     options = parser.parse_args()
     configure_logging(options.log_level)
-    keep_freed_memory()
+    settle_memory()
     asyncio.run(serve(options.daemon))
     return 0
 

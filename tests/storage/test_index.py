@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.storage.index import IndexCache, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
+from broker.storage.index import WRITE_OUT_BYTES, IndexCache, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
 from broker.storage.open_files import FilePool
 from tests.storage.conftest import memory_place
 from tests.storage.samples import DiskAt
@@ -118,9 +119,26 @@ def test_waiting_entries_are_written_some_at_a_time(place: DiskAt) -> None:
     index = offset_index(place)
     for number in range(1000):
         index.append(BASE + number, number)
-    assert len(place.disk.read_file(place.path / "a.index")) == 4096
+        written = len(place.disk.read_file(index.file.path)) if place.disk.exists(index.file.path) else 0
+        assert 8 * (number + 1) - written < WRITE_OUT_BYTES
     index.write_out()
     assert len(place.disk.read_file(place.path / "a.index")) == 8000
+
+
+def test_files_of_partitions_that_fill_alike_are_not_made_at_one_moment(place: DiskAt) -> None:
+    pool, cache = FilePool(place.disk), IndexCache()
+    indexes = [OffsetIndex(pool, cache, place.path / f"p-{each}", "0.index", 0) for each in range(100)]
+    for index in indexes:
+        place.disk.make_directory(index.file.path.parent)
+        index.start_over()
+    made: list[int] = []
+    for number in range(WRITE_OUT_BYTES // 8):
+        for index in indexes:
+            index.append(number, number)
+        made.append(sum(place.disk.exists(index.file.path) for index in indexes))
+    assert made[WRITE_OUT_BYTES // 16 - 2] == 0
+    assert made[-1] == 100
+    assert max(after - before for before, after in pairwise(made)) <= 5
 
 
 def test_a_torn_entry_does_not_count(place: DiskAt) -> None:
