@@ -35,8 +35,8 @@ from broker.types import Buffer
 
 WRITE_OUT_BYTES = 4096
 """Entries that may wait in memory: about 2 MB of log under the default interval. Each index writes them out
-at its own figure between half of this and all: else partitions that fill alike made their files at one moment,
-which takes half a millisecond each where a file system has deleted many files lately.
+at its own figure between half of this and all. Else partitions that fill alike made their files at one
+moment, which takes half a millisecond each where a file system has deleted many files lately.
 """
 CACHE_BYTES_MAX = 64 << 20
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
