@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,9 @@ class Daemon:
         self._keeps_clusters = keeps_clusters
         self._state = StateDirectory(loaded.topology.data_dir)
         self._ends = LastKnownEnds(self._state)
+        self._pictures = self._kept_picture = 0
+        """How many have been asked for, and which of them is kept."""
+        self._keeping = threading.Lock()
         self._stopping = asyncio.Event()
         self._looking: asyncio.Timeout | None = None
         """Of the first look at destinations."""
@@ -129,7 +133,7 @@ class Daemon:
                     await self._serve(host, workers, tasks)
             if refusals:
                 raise ConfigurationError(refusals)
-            self._write_state()
+            await self._write_state()
             _log.info("daemon_stopped")
 
     async def _serve(self, host: RouteHost, workers: WorkerPool, tasks: asyncio.TaskGroup) -> None:
@@ -160,7 +164,7 @@ class Daemon:
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
-        self._write_state()  # while there are routes that tell something: it may be the first time
+        await self._write_state()  # while there are routes that tell something: it may be the first time
         for follower in followers:
             follower.cancel()
         await asyncio.gather(pipelines.close(), workers.close(), host.close())
@@ -318,17 +322,26 @@ class Daemon:
 
     async def _tell_state(self) -> None:
         while True:
-            self._write_state()
+            await self._write_state()
             await asyncio.sleep(STATE_INTERVAL_MS / 1000)
 
-    def _write_state(self) -> None:
-        try:
-            told = self.describe()
-            self._state.write(told)
-            self._ends.keep(self._in_force, told["routes"], told["at_ms"])
-            self._state.keep_topology(self.live.loaded.source.text)
-        except OSError as error:
-            _log.warning("state_not_written", error=str(error))
+    async def _write_state(self) -> None:
+        """In a thread: a file that takes the place of another waits for a disk that is busy."""
+        self._pictures += 1
+        text = self.live.loaded.source.text
+        await asyncio.to_thread(self._keep, self._pictures, self.describe(), self._in_force, text)
+
+    def _keep(self, number: int, told: dict[str, Any], topology: Topology, text: str) -> None:
+        with self._keeping:
+            if number < self._kept_picture:
+                return  # who asked for it has been cancelled, and there is a newer one
+            self._kept_picture = number
+            try:
+                self._state.write(told)
+                self._ends.keep(topology, told["routes"], told["at_ms"])
+                self._state.keep_topology(text)
+            except OSError as error:
+                _log.warning("state_not_written", error=str(error))
 
 
 def _embedded(topology: Topology) -> dict[ClusterName, object]:

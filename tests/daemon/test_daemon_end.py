@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from mirrormaker.daemon import Daemon
 from mirrormaker.pipelines.pool import PipelinePool
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.topology_file import TopologyFile
+from mirrormaker.state import StateDirectory
 from mirrormaker.workers.pool import WorkerPool
 from mirrormaker.workers.shared_claims import SharedClaims
 from tests.client.running import until
@@ -113,3 +115,26 @@ def test_what_routes_had_come_to_is_kept_as_a_daemon_ends_that_ran_for_a_moment(
     asyncio.run(main())
     assert (len(kept), len(kept[0])) == (2, 1)
     assert kept[0] != ["stopped"]
+
+
+def test_a_disk_that_has_the_state_wait_holds_back_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def write(directory: StateDirectory, told: object) -> None:
+        begun.set()
+        assert released.wait(PATIENCE_SECONDS / 4)
+
+    async def main() -> None:
+        daemon = Daemon(file)
+        running = asyncio.create_task(daemon.run())
+        await until(begun.is_set)
+        released.set()
+        daemon.stop()
+        await asyncio.wait_for(running, PATIENCE_SECONDS)
+
+    file = tmp_path / "topology.yaml"
+    file.write_text(TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", ""))
+    monkeypatch.setattr(StateDirectory, "write", write)
+    asyncio.run(main())
