@@ -21,6 +21,7 @@ import argparse
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -57,8 +58,14 @@ from ops.bench.mirrors.report import lines, told_delay
 POM = Path(__file__).parent / "mirrors" / "pom.xml"
 QUARTER = 0.25
 LOOP_BYTES = 2 << 30
-NODES: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
-"""So that mirrors start at once."""
+NODES: Mapping[str, object] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "log.segment.delete.delay.ms": 1000,
+}
+"""So that mirrors start at once, and what one case leaves is gone before anything of the next is measured."""
+DELETED_TIMEOUT_SECONDS = 60.0
+POLL_SECONDS = 0.2
 
 
 def compare(directory: Path, options: argparse.Namespace) -> None:
@@ -214,8 +221,15 @@ def _delay(
 
 
 def _delete(ends: Ends, topics: Sequence[str], copies: Sequence[str]) -> None:
+    """Have them gone from the disk as well: to write and to delete gigabytes takes time of nodes and disk."""
     asyncio.run(delete_topics(ends.source, topics))
     asyncio.run(delete_topics(ends.destination, copies))
+    deadline = time.monotonic() + DELETED_TIMEOUT_SECONDS
+    beginnings = tuple(f"{topic}-" for topic in (*topics, *copies))
+    while any(name.startswith(beginnings) for _, names, _ in os.walk(ends.folder) for name in names):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{ends.folder}: {', '.join(topics)} are deleted, and still there")
+        time.sleep(POLL_SECONDS)
 
 
 def _told(copying: Copying) -> str:
