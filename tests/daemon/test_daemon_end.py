@@ -33,14 +33,15 @@ routes:
 pipelines:
   - {name: job, job: "package.module:run", schedule: {every: 1h}}
 """
+ROUTES = TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", "")
+"""What of it this process does itself."""
 
 
 def test_no_topology_comes_into_force_and_nothing_is_wished_while_a_daemon_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "topology.yaml"
-    routes = TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", "")
-    file.write_text(routes)
+    file.write_text(ROUTES)
 
     async def main() -> None:
         daemon = Daemon(file)
@@ -56,7 +57,7 @@ def test_no_topology_comes_into_force_and_nothing_is_wished_while_a_daemon_ends(
 
         monkeypatch.setattr(host, "close", close_late)
         daemon.stop()
-        file.write_text(routes.replace("[flights]", "[planes]"))
+        file.write_text(ROUTES.replace("[flights]", "[planes]"))
         daemon.request_reload()
         with pytest.raises(ConfigurationError, match="the daemon is ending"):
             await daemon.live.reload()
@@ -103,13 +104,13 @@ def test_what_routes_had_come_to_is_kept_as_a_daemon_ends_that_ran_for_a_moment(
     async def main() -> None:
         daemon = Daemon(file)
         running = asyncio.create_task(daemon.run())
-        await until(lambda: bool(daemon.describe()["routes"]))
+        await until(lambda: bool(kept and daemon.describe()["routes"]))
         kept.clear()
         daemon.stop()
         await asyncio.wait_for(running, PATIENCE_SECONDS)
 
     file = tmp_path / "topology.yaml"
-    file.write_text(TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", ""))
+    file.write_text(ROUTES)
     monkeypatch.setattr(daemon_module, "LastKnownEnds", Ends)
     monkeypatch.setattr(daemon_module, "STATE_INTERVAL_MS", 600_000)
     asyncio.run(main())
@@ -135,6 +136,6 @@ def test_a_disk_that_has_the_state_wait_holds_back_nothing_else(
         await asyncio.wait_for(running, PATIENCE_SECONDS)
 
     file = tmp_path / "topology.yaml"
-    file.write_text(TOPOLOGY.partition("pipelines:")[0].replace(", resources: {workers: 2}", ""))
+    file.write_text(ROUTES)
     monkeypatch.setattr(StateDirectory, "write", write)
     asyncio.run(main())

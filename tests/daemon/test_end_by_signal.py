@@ -21,7 +21,7 @@ def hang():
 
 async def main(hangs):
     stopping = asyncio.Event()
-    end_by_signal(stopping.set, hang_seconds=0.2)
+    end_by_signal(stopping.set, hang_seconds=60.0 if hangs == "never" else 0.2)
     if hangs == "at once":
         hang()
     print("runs", flush=True)

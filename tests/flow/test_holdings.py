@@ -126,19 +126,15 @@ def test_a_topic_that_is_another_one_has_not_lost_its_end_though_the_source_tell
     assert [trouble.kind for trouble in met] == ([] if met_first is None else [met_first])
 
 
-@pytest.mark.parametrize("end", [120, 150])
-def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copying_began_before(
-    monkeypatch: pytest.MonkeyPatch, end: int
-) -> None:
-    async def list_offsets_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
-        return Listed({each: OffsetAndTimestamp(offset=end) for each in wanted}, {})
+def met_as_the_ledger_is_read(known: Reached, come_to: int) -> tuple[list[Trouble], FlowMachine]:
+    """What is met of a partition that was begun at 100, and has come to an offset before the ledger says what
+    is known of it.
+    """
 
     async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
-        return {each.source: Reached(150, None) for each in assignments} if books.is_known else {}
+        return {each.source: known for each in assignments} if books.is_known else {}
 
     async def main() -> None:
-        monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
-        monkeypatch.setattr(lost_ends, "NEW_LEADER_MS", 1)
         engine.machine = FlowMachine(FlowConfig())
         engine.crossing.assignment = lambda source: Assignment(
             source=source, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0
@@ -149,6 +145,7 @@ def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copyin
             points = await holdings._find_lost([engine.crossing.assignment(SOURCE)], {SOURCE: at})
             holdings.take([SOURCE], points)
             assert met == []
+            engine.machine.partitions[SOURCE].extend_to(come_to)
             books.is_known = True
 
     met: list[Trouble] = []
@@ -157,6 +154,19 @@ def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copyin
     engine = surroundings(meet=met.append, goes_on_behind=lambda *_: False)
     books: Any = SimpleNamespace(is_known=False, reached=reached, begin=ignore)
     run(main)
+    return met, engine.machine
+
+
+@pytest.mark.parametrize("end", [120, 150])
+def test_what_a_source_lost_is_found_once_the_ledger_has_been_read_though_copying_began_before(
+    monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    async def list_offsets_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
+        return Listed({each: OffsetAndTimestamp(offset=end) for each in wanted}, {})
+
+    monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
+    monkeypatch.setattr(lost_ends, "NEW_LEADER_MS", 1)
+    met, _ = met_as_the_ledger_is_read(Reached(150, None), come_to=100)
     assert [(each.kind, each.position, each.lost) for each in met] == (
         [(TroubleKind.SOURCE_TRUNCATED, 100, (120, 150))] if end == 120 else []
     )
@@ -169,36 +179,13 @@ def test_what_a_source_lost_is_found_though_copying_has_come_past_it_as_the_ledg
         assert wanted == {SOURCE: 7}
         return Listed({SOURCE: EpochEnd(7, 120)}, {})
 
-    async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
-        known = Reached(150, EpochMark(150, 7))
-        return {each.source: known for each in assignments} if books.is_known else {}
-
-    async def main() -> None:
-        monkeypatch.setattr(lost_ends, "epoch_ends_found", epoch_ends_found)
-        engine.machine = FlowMachine(FlowConfig())
-        engine.crossing.assignment = lambda source: Assignment(
-            source=source, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0
-        )
-        async with asyncio.TaskGroup() as tasks:
-            engine.tasks = tasks
-            holdings = holdings_of(engine, member, books=books)
-            points = await holdings._find_lost([engine.crossing.assignment(SOURCE)], {SOURCE: at})
-            holdings.take([SOURCE], points)
-            partition = engine.machine.partitions[SOURCE]
-            partition.extend_to(130)
-            books.is_known = True
-        (trouble,) = met
-        assert (trouble.position, trouble.resume_at, trouble.lost) == (130, 130, (120, 150))
-        assert "went back to 100" in trouble.problem
-        engine.machine.go_on(trouble)
-        assert (partition.position, partition.lanes[0].position) == (130, 130)
-
-    met: list[Trouble] = []
-    at = StartingPoint((100,))
-    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
-    engine = surroundings(meet=met.append, goes_on_behind=lambda *_: False)
-    books: Any = SimpleNamespace(is_known=False, reached=reached, begin=ignore)
-    run(main)
+    monkeypatch.setattr(lost_ends, "epoch_ends_found", epoch_ends_found)
+    (trouble,), machine = met_as_the_ledger_is_read(Reached(150, EpochMark(150, 7)), come_to=130)
+    assert (trouble.position, trouble.resume_at, trouble.lost) == (130, 130, (120, 150))
+    assert "went back to 100" in trouble.problem
+    machine.go_on(trouble)
+    partition = machine.partitions[SOURCE]
+    assert (partition.position, partition.lanes[0].position) == (130, 130)
 
 
 def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> None:
