@@ -68,6 +68,7 @@ def write(cluster: Brokers, topic: str, records: Sequence[Written], **config: An
         value = b"%d" % each.number if each.value is None else each.value
         key = b"key-%d" % (each.number % 5)
         writer.produce(topic, value, key, partition=0, timestamp=each.at_ms + each.number)
+    writer.list_topics(topic, timeout=PATIENCE_SECONDS)  # before it is known, a flush may find them in part
     assert writer.flush(PATIENCE_SECONDS) == 0
 
 
