@@ -62,6 +62,9 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+_CODECS = tuple(Codec)
+
+
 class BatchHeader(NamedTuple):
     """The header of one batch, in wire order."""
 
@@ -100,9 +103,9 @@ class BatchHeader(NamedTuple):
     def codec(self) -> Codec:
         """Raises CorruptRecordsError when the number is none of the known codecs."""
         number = self.attributes & CODEC_MASK
-        if number > Codec.ZSTD:
+        if number >= len(_CODECS):
             raise CorruptRecordsError(f"unknown codec {number} at offset {self.base_offset}")
-        return Codec(number)
+        return _CODECS[number]  # without a call of the enumeration, which takes as long as all the rest
 
     @property
     def is_log_append_time(self) -> bool:
@@ -121,6 +124,10 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
 
+_header_of = tuple.__new__
+"""As `BatchHeader._make`, in a third of the time: it is for each batch that there is."""
+
+
 def next_sequence(sequence: int, count: int) -> int:
     """The sequence number `count` records further on."""
     return (sequence + count) & (SEQUENCE_LIMIT - 1)
@@ -130,7 +137,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`. Raises CorruptRecordsError when torn, not magic 2, or contradictory."""
     if len(buffer) - position < HEADER_SIZE:
         raise CorruptRecordsError(f"torn batch header: {len(buffer) - position} of {HEADER_SIZE} bytes")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = _header_of(BatchHeader, _HEADER.unpack_from(buffer, position))
     if header.magic != 2:
         raise CorruptRecordsError(f"magic {header.magic} at offset {header.base_offset}, expected 2")
     if header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
@@ -139,7 +146,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         )
     if header.last_offset_delta < 0 or header.record_count < 0 or header.base_offset < 0:
         raise CorruptRecordsError(f"negative count or offset in the batch at offset {header.base_offset}")
-    if header.next_offset > OFFSET_MAX:
+    if header.base_offset + header.last_offset_delta >= OFFSET_MAX:
         raise CorruptRecordsError(
             f"the batch at offset {header.base_offset} ends past the last offset there is"
         )

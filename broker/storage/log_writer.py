@@ -116,6 +116,8 @@ class LogWriter:
         """
         view = memoryview(records)
         batches = validate_batches(view, size_max=self._config.max_message_bytes)
+        if all(header.producer_id < 0 for _, header in batches):
+            return self._append_fresh(view, batches, leader_epoch, now_ms)
         verdicts = self._producers.check_all(header for _, header in batches)
         fresh = [batch for batch, verdict in zip(batches, verdicts, strict=True) if verdict is None]
         originals = [verdict for verdict in verdicts if verdict is not None]
@@ -123,6 +125,7 @@ class LogWriter:
             appended = self._duplicate(max(originals, key=attrgetter("last_offset")))
         else:
             appended = self._append_fresh(view, fresh, leader_epoch, now_ms)
+            self._producers.appended_together((header for _, header in fresh), appended.first_offset, now_ms)
         if not originals:
             return appended
         return appended._replace(first_offset=_first_offset(batches, verdicts, appended.first_offset))
@@ -137,7 +140,6 @@ class LogWriter:
         if leader_epoch > self._epochs.latest:
             self._epochs.assign(leader_epoch, first_offset)
         files.store(joined(view, batches), placed, first_offset, now_ms)
-        self._producers.appended_together((header for _, header in batches), first_offset, now_ms)
         return Appended(first_offset, placed[-1].last_offset, append_time, files.start, False)
 
     def _duplicate(self, original: Original) -> Appended:

@@ -221,7 +221,9 @@ def _delay(
 
 
 def _delete(ends: Ends, topics: Sequence[str], copies: Sequence[str]) -> None:
-    """Have them gone from the disk as well: to write and to delete gigabytes takes time of nodes and disk."""
+    """Have them gone from the disk as well, and all that was written there: gigabytes take time of nodes and
+    disk, and a file system that tells the disk what is free does so when it commits next.
+    """
     asyncio.run(delete_topics(ends.source, topics))
     asyncio.run(delete_topics(ends.destination, copies))
     deadline = time.monotonic() + DELETED_TIMEOUT_SECONDS
@@ -230,6 +232,7 @@ def _delete(ends: Ends, topics: Sequence[str], copies: Sequence[str]) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"{ends.folder}: {', '.join(topics)} are deleted, and still there")
         time.sleep(POLL_SECONDS)
+    os.sync()
 
 
 def _told(copying: Copying) -> str:

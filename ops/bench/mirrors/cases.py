@@ -61,6 +61,8 @@ class Delay:
     busy: Busy
     median_ms: float
     p99_ms: float
+    stolen_ms: float
+    """Of all processors together, meanwhile: the host did not run them."""
     missing: int
     """Batches that had not come when the time was up: the mirror did not keep up."""
 

@@ -66,6 +66,7 @@ def lines(outcomes: Iterable[CaseOutcome], loop: Figure, ours: str, theirs: str)
             "nodes' core busy",
             "mirror",
             "load beside it",
+            "stolen ms",
         ],
         (row for each in done for row in _delay_rows(each)),
     )
@@ -132,6 +133,7 @@ def _delay_rows(each: CaseOutcome) -> Iterator[_Row]:
                 f"{delay.busy.nodes_core:.0%}",
                 f"{delay.busy.mirror:.0%}",
                 f"{delay.busy.load:.0%}",
+                f"{delay.stolen_ms:.0f}",
             ]
 
 
@@ -141,7 +143,7 @@ def told_delay(delay: Delay) -> str:
     return (
         f"median {delay.median_ms:.1f} ms, p99 {delay.p99_ms:.1f} ms{_lacking(delay)}; source "
         f"{busy.source:.0%} of a core, destination {busy.destination:.0%}, load {busy.load:.0%}; "
-        f"mirror {busy.mirror:.0%}"
+        f"mirror {busy.mirror:.0%}; stolen by the host {delay.stolen_ms:.0f} ms"
     )
 
 
