@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin
-from broker.client.offsets import LATEST, list_offsets
+from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.clock import Clock
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import NO_LAG, Lag
@@ -82,6 +82,9 @@ async def observe_partitions(
     ]
     wanted = {partition: positions[partition] for partition in unknown}
     samples = await sample_first(source, wanted, read_committed=read_committed)
+    deleted = await _deleted_up_to(source, {each: at for each, at in wanted.items() if each not in samples})
+    kept = {partition: start for partition, start in deleted.items() if start < ends[partition].offset}
+    samples |= await sample_first(source, kept, read_committed=read_committed)
     left: Mapping[str, Mapping[str, Any]] = told.get("left", {})
     now_ms = clock.now_ms()
     paused = {
@@ -100,6 +103,7 @@ async def observe_partitions(
             ends[partition].offset,
             partitions_told[partition],
             samples.get(partition),
+            deleted.get(partition),
             risks.get(partition),
             left.get(str(partition)),
             told_at_ms,
@@ -117,6 +121,16 @@ async def observe_partitions(
         )
         for partition in selected
     )
+
+
+async def _deleted_up_to(
+    source: Cluster, positions: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """Where the source begins of those partitions of which it has deleted what is at these positions. Raises
+    BrokerError.
+    """
+    starts = await earliest_offsets(source, positions) if positions else {}
+    return {partition: start for partition, start in starts.items() if start > positions[partition]}
 
 
 async def _risks_by_age(
@@ -179,18 +193,22 @@ def _partition_status(
     end: int,
     told: Mapping[str, Any],
     sample: FirstBatch | None,
+    deleted: int | None,
     risk: Mapping[str, Any] | None,
     left: Mapping[str, Any] | None,
     told_at_ms: int | None,
     now_ms: int,
 ) -> PartitionStatus:
     sampled_ms = None if sample is None else _borne_out(sample.timestamp_ms, committed, left)
+    problem = told.get("problem")
+    if problem is None and deleted is not None:
+        problem = f"its source has deleted {min(deleted, end) - committed} of what waits"
     return PartitionStatus(
         source=source,
         destination=destination,
         state=told.get("state", UNASSIGNED),
         reason=told.get("reason"),
-        problem=told.get("problem"),
+        problem=problem,
         committed=committed,
         end=end,
         lag=_lag(end - committed, told, sample, sampled_ms, told_at_ms, now_ms),

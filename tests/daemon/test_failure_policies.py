@@ -112,6 +112,8 @@ def test_a_partition_with_a_gap_stands_across_a_restart_until_it_is_resumed(
     assert running.stop() == 0
     produce(source, "flights", range(100, 200), 1)
     delete_records(source, 150)
+    shown = mirrormaker("status", str(running.file)).stdout
+    assert "flights-0 is unassigned: its source has deleted 50 of what waits" in shown
     for _ in range(2):
         running.start()
         told = wait_halted(running, "source_gap")

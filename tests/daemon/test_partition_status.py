@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -63,6 +63,15 @@ async def ends_of_led(
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     assert LEADERLESS_ONE not in wanted
     return {partition: OffsetAndTimestamp(offset=7) for partition in wanted}
+
+
+def begun_at(start: int) -> Callable[..., Awaitable[dict[TopicPartition, int]]]:
+    """Every partition of the source begins there."""
+
+    async def starts(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, start)
+
+    return starts
 
 
 @pytest.mark.parametrize(
@@ -127,6 +136,7 @@ def test_the_end_is_that_of_the_records_that_the_route_reads(
 
     monkeypatch.setattr(partition_status, "list_offsets", ends)
     monkeypatch.setattr(partition_status, "sample_first", sample)
+    monkeypatch.setattr(partition_status, "earliest_offsets", begun_at(0))
     led, _ = asyncio.run(
         observe_partitions(
             replace(work("r").route, isolation=isolation),
@@ -238,6 +248,54 @@ def test_what_waits_while_a_route_pauses_is_in_danger_by_its_age(
 
 
 @pytest.mark.parametrize(
+    ("begin", "problem", "lag", "seconds_left"),
+    [
+        (0, None, Lag(messages=5, bytes=None, seconds=None), None),
+        (7, None, Lag(messages=5, bytes=None, seconds=None), None),
+        (9, "its source has deleted 2 of what waits", Lag(messages=5, bytes=50, seconds=400.0), 200.0),
+        (12, "its source has deleted 5 of what waits", Lag(messages=5, bytes=None, seconds=None), None),
+        (99, "its source has deleted 5 of what waits", Lag(messages=5, bytes=None, seconds=None), None),
+    ],
+    ids=["nothing", "before the position", "a part", "all", "all, and what came since"],
+)
+def test_what_the_source_has_deleted_while_a_route_pauses_is_said(
+    monkeypatch: pytest.MonkeyPatch, begin: int, problem: str | None, lag: Lag, seconds_left: float | None
+) -> None:
+    """The group stands at 7, the source ends at 12; of what is there the first is 400 s old, and kept for
+    600 s.
+    """
+
+    async def ends(*_: object, **__: object) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {LED: OffsetAndTimestamp(offset=12)}
+
+    async def sample(
+        cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, FirstBatch]:
+        first = FirstBatch(timestamp_ms=600_000, bytes_per_offset=10.0)
+        return {partition: first for partition, offset in wanted.items() if offset == 9}
+
+    async def settings(*_: object) -> tuple[dict[str, SourceSettings], str | None]:
+        return {"flights": SourceSettings(retention=Retention(ms=600_000), basis=Basis.CREATE)}, None
+
+    monkeypatch.setattr(partition_status, "list_offsets", ends)
+    monkeypatch.setattr(partition_status, "sample_first", sample)
+    monkeypatch.setattr(partition_status, "earliest_offsets", begun_at(begin))
+    monkeypatch.setattr(partition_status, "read_source_settings", settings)
+    led, _ = asyncio.run(
+        observe_partitions(
+            work("r").route,
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group()),
+            {"pause": PAUSE},
+            NOW_MS,
+            ManualClock(NOW_MS),
+        )
+    )
+    assert (led.problem, led.lag) == (problem, lag)
+    assert (led.retention or {}).get("seconds") == seconds_left
+
+
+@pytest.mark.parametrize(
     ("start", "position"),
     [
         (Start.EARLIEST, 2),
@@ -259,6 +317,7 @@ def test_a_route_without_a_position_stands_where_it_would_start(
     monkeypatch.setattr(partition_status, "list_offsets", two_to_seven)
     monkeypatch.setattr(flow_start, "list_offsets", two_to_seven)
     monkeypatch.setattr(partition_status, "sample_first", nothing_known)
+    monkeypatch.setattr(partition_status, "earliest_offsets", begun_at(2))
     led, leaderless = asyncio.run(
         observe_partitions(
             replace(work("r").route, start=start),
