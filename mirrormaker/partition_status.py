@@ -18,12 +18,14 @@ from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
 from mirrormaker.flow.timing.retention_watch import RETENTION_PART
 from mirrormaker.flow.timing.risk import Cause
 from mirrormaker.flow.timing.source_settings import read_source_settings
+from mirrormaker.flow.trouble import ANOTHER_LOG
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.topology.model import Isolation, RouteSpec
 from mirrormaker.topology.naming import compile_naming
 
 UNASSIGNED = "unassigned"
 """The state of a partition that no daemon here has."""
+_ANOTHER_LOG = frozenset(kind.value for kind in ANOTHER_LOG)
 LEADERLESS = "it has no leader at the source: how much of it waits is not known"
 
 
@@ -70,17 +72,21 @@ async def observe_partitions(
     ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=read_committed)
     fresh = [partition for partition in sources if partition not in committed]
     starts = await start_offsets(source, route.start, fresh) if fresh else {}
+    partitions_told = {partition: _told_of(partition, told) for partition in selected}
     positions = {
         partition: committed[partition].offset if partition in committed else starts[partition]
         for partition in sources
     }
-    partitions_told = {partition: _told_of(partition, told) for partition in selected}
+    first_lacking = {
+        partition: _first_lacking(position, partitions_told[partition])
+        for partition, position in positions.items()
+    }
     unknown = [
         partition
         for partition in sources
-        if positions[partition] < ends[partition].offset and not _knows_all(partitions_told[partition])
+        if first_lacking[partition] < ends[partition].offset and not _knows_all(partitions_told[partition])
     ]
-    wanted = {partition: positions[partition] for partition in unknown}
+    wanted = {partition: first_lacking[partition] for partition in unknown}
     samples = await sample_first(source, wanted, read_committed=read_committed)
     deleted = await _deleted_up_to(source, {each: at for each, at in wanted.items() if each not in samples})
     kept = {partition: start for partition, start in deleted.items() if start < ends[partition].offset}
@@ -100,6 +106,7 @@ async def observe_partitions(
             partition,
             TopicPartition(destinations[partition.topic], partition.partition),
             positions[partition],
+            first_lacking[partition],
             ends[partition].offset,
             partitions_told[partition],
             samples.get(partition),
@@ -170,6 +177,12 @@ def _told_of(source: TopicPartition, told: Mapping[str, Any]) -> Mapping[str, An
     return partition or {}
 
 
+def _first_lacking(position: int, told: Mapping[str, Any]) -> int:
+    """What waits begins at the group's position, but in a log whose offsets mean other records by now."""
+    is_another_log = told.get("reason") in _ANOTHER_LOG
+    return int(told["waits_from"]) if is_another_log and "waits_from" in told else position
+
+
 def _knows_all(told: Mapping[str, Any]) -> bool:
     """Whether a look at the source tells nothing new. What a halted one has copied is unlike what waits."""
     measured = told.get("bytes_per_offset") is not None and told.get("state") != HALTED
@@ -181,7 +194,7 @@ def _waiting_since(told: Mapping[str, Any], told_at_ms: int) -> int | None:
     None: unknown.
     """
     since_ms: int | None = told.get("waiting_since_ms")
-    if since_ms is None and 0 <= told.get("source_end", -1) <= told["acknowledged"]:
+    if since_ms is None and 0 <= told.get("source_end", -1) <= told.get("waits_from", told["acknowledged"]):
         return told_at_ms
     return since_ms
 
@@ -190,6 +203,7 @@ def _partition_status(
     source: TopicPartition,
     destination: TopicPartition,
     committed: int,
+    first_lacking: int,
     end: int,
     told: Mapping[str, Any],
     sample: FirstBatch | None,
@@ -199,10 +213,10 @@ def _partition_status(
     told_at_ms: int | None,
     now_ms: int,
 ) -> PartitionStatus:
-    sampled_ms = None if sample is None else _borne_out(sample.timestamp_ms, committed, left)
+    sampled_ms = None if sample is None else _borne_out(sample.timestamp_ms, first_lacking, left)
     problem = told.get("problem")
     if problem is None and deleted is not None:
-        problem = f"its source has deleted {min(deleted, end) - committed} of what waits"
+        problem = f"its source has deleted {min(deleted, end) - first_lacking} of what waits"
     return PartitionStatus(
         source=source,
         destination=destination,
@@ -211,8 +225,8 @@ def _partition_status(
         problem=problem,
         committed=committed,
         end=end,
-        lag=_lag(end - committed, told, sample, sampled_ms, told_at_ms, now_ms),
-        retention=told.get("retention", risk) if committed < end else None,
+        lag=_lag(end - first_lacking, told, sample, sampled_ms, told_at_ms, now_ms),
+        retention=told.get("retention", risk) if first_lacking < end else None,
     )
 
 

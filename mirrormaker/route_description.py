@@ -102,6 +102,7 @@ def _describe_partition(partition: Partition, timing: RouteTiming, arbiter: Arbi
         "failures": partition.attempts + partition.source_failures,
         "acknowledged": partition.acknowledged,
         "committed": partition.committed,
+        "waits_from": partition.waits_from,
         "source_end": partition.source_end,
         "bytes_per_offset": partition.copied_bytes / copied if copied else None,
         "last_timestamp_ms": partition.last_timestamp,

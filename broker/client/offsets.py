@@ -78,12 +78,16 @@ async def list_offsets(
 
 
 async def list_offsets_found(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, timeout_ms: float
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    timeout_ms: float,
 ) -> Listed:
     """As `list_offsets`, but a partition of which nothing is told, or whose leader is not found within
     `timeout_ms`, holds back no other.
     """
-    return await ask_leaders_within(cluster, wanted, _asking(cluster, False), timeout_ms=timeout_ms)
+    return await ask_leaders_within(cluster, wanted, _asking(cluster, read_committed), timeout_ms=timeout_ms)
 
 
 async def earliest_offsets(

@@ -7,13 +7,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.ledger.page import CRC_MODULUS, NOWHERE_KNOWN, Page, PageRun
 from mirrormaker.ledger.page_windows import NO_TIME
 
-MARKERS_MAX = 2
-"""So many offsets between pages may be markers of transactions."""
+
+class Places(NamedTuple):
+    """Which offsets of a partition records have, however pages divide them: the sums of those and of their
+    squares.
+    """
+
+    offsets: int = 0
+    squares: int = 0
+
+    @classmethod
+    def of(cls, stretches: Iterable[tuple[int, int]]) -> Places:
+        """`stretches`: first offset and length of each."""
+        offsets = squares = 0
+        for first, length in stretches:
+            before = length * (length - 1) // 2
+            offsets += length * first + before
+            squares += length * first**2 + 2 * first * before + before * (2 * length - 1) // 3
+        return cls(offsets, squares)
+
+    @classmethod
+    def all_of(cls, parts: Iterable[Places]) -> Places:
+        """Of records that are in several pages."""
+        offsets = squares = 0
+        for part in parts:
+            offsets += part.offsets
+            squares += part.squares
+        return cls(offsets, squares)
 
 
 class PageSum(NamedTuple):
@@ -28,9 +53,12 @@ class PageSum(NamedTuple):
     records: int
     source_crc: int | None
     crc: int | None
+    source_places: Places
+    places: Places
+    """At the destination; means nothing where `to` is None."""
 
     @classmethod
-    def of(cls, page: Page, runs: Iterable[PageRun]) -> PageSum:
+    def of(cls, page: Page, runs: Sequence[PageRun]) -> PageSum:
         """`runs`: of the page. Raises nothing: what a page does not tell is None."""
         is_placed = all(run.to != NOWHERE_KNOWN for run in runs)
         return cls(
@@ -40,6 +68,8 @@ class PageSum(NamedTuple):
             records=page.count,
             source_crc=page.source_crc,
             crc=page.crc,
+            source_places=Places.of((run.source, run.length) for run in runs),
+            places=Places.of((run.to, run.length) for run in runs),
         )
 
 
@@ -96,7 +126,7 @@ class SharedStretch(NamedTuple):
 
 def shared_stretches(written: Iterable[PageSum], read: Iterable[PageSum]) -> Iterator[SharedStretch]:
     """The shortest stretches that begin and end with pages of both, and of which both know the checksums of
-    as many records. `written`: pages of the routes that lead there; `read`: of one that leads on.
+    records at the same offsets. `written`: pages of the routes that lead there; `read`: of one that leads on.
     """
     known = [(each.to, 0, each) for each in written if each.to is not None]
     known += [(each.source, 1, each) for each in read]
@@ -121,13 +151,14 @@ def _shared(group: Sequence[tuple[Range, int, PageSum]]) -> Iterator[SharedStret
         or _overlap(where for where, _ in read)
     ):
         return  # records of several lanes among each other, or read more than once
-    reach = Range(read[0][0].first, max(where.next for where, _ in read))
-    if any(gap.length > MARKERS_MAX for gap in outside(joined(where for where, _ in written), reach)):
-        return  # the second also knows of records that others wrote there
     records = sum(page.records for _, page in written)
+    if records != sum(page.records for _, page in read) or Places.all_of(
+        page.places for _, page in written
+    ) != Places.all_of(page.source_places for _, page in read):
+        return  # the second left some out, or knows of records that others wrote there
     written_crc = add_up(page.crc for _, page in written)
     read_crc = add_up(page.source_crc for _, page in read)
-    if records == sum(page.records for _, page in read) and written_crc is not None and read_crc is not None:
+    if written_crc is not None and read_crc is not None:
         first, end = written[0][0].first, max(where.next for where, _ in written)
         yield SharedStretch(Range(first, end), records, written_crc, read_crc)
 

@@ -294,7 +294,7 @@ def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> I
             acknowledged.add_metric(key, partition["acknowledged"])
             if partition["source_end"] < 0:
                 continue  # not heard of yet
-            lag = max(partition["source_end"] - partition["acknowledged"], 0)
+            lag = max(partition["source_end"] - partition["waits_from"], 0)
             messages.add_metric(key, lag)
             if not lag or partition["bytes_per_offset"] is not None:
                 lag_bytes.add_metric(key, lag * (partition["bytes_per_offset"] or 0))

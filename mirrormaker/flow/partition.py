@@ -17,7 +17,7 @@ from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.remedies import TOO_LARGE_CODES
-from mirrormaker.flow.trouble import Trouble, TroubleKind
+from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble, TroubleKind
 
 if TYPE_CHECKING:
     from mirrormaker.flow.intake import Intake
@@ -128,6 +128,18 @@ class Partition:
     def acknowledged(self) -> int:
         """The source offset up to which the destination has everything."""
         return min(lane.acknowledged for lane in self.lanes)
+
+    @property
+    def waits_from(self) -> int:
+        """The first source offset that the destination lacks: where offsets mean other records by now, the
+        one at which copying would go on with those.
+        """
+        trouble = self.trouble
+        if trouble is None or trouble.kind not in ANOTHER_LOG:
+            return self.acknowledged
+        if trouble.kind is TroubleKind.TOPIC_RECREATED:
+            return trouble.resume_at
+        return min(self.acknowledged, trouble.resume_at)
 
     @property
     def in_flight(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 from broker.types import TopicPartition
 from mirrormaker.audit.hops import compare_hops
 from mirrormaker.audit.outcome import RouteAudit
-from mirrormaker.audit.page_sums import PageSum, shared_stretches, sum_window
+from mirrormaker.audit.page_sums import PageSum, Places, shared_stretches, sum_window
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.topology.model import ClusterName, RouteName
@@ -19,8 +19,30 @@ HOUR = TimeWindow(from_ms=1_000, to_ms=2_000)
 
 def page(first: int, end: int, crc: int | None, *, to: int | None = None, ms: Range | None = None) -> PageSum:
     """Offsets are the same on both sides, unless `to` says where the first is."""
-    place = first if to is None else to
-    return PageSum(Range(first, end), Range(place, place + end - first), ms, end - first, crc, crc)
+    place, count = first if to is None else to, end - first
+    return PageSum(
+        source=Range(first, end),
+        to=Range(place, place + count),
+        times=ms,
+        records=count,
+        source_crc=crc,
+        crc=crc,
+        source_places=Places.of([(first, count)]),
+        places=Places.of([(place, count)]),
+    )
+
+
+def sparse(first: int, end: int, crc: int, stretches: Sequence[tuple[int, int]]) -> PageSum:
+    """A page of the source that has records in these stretches only: first offset and length."""
+    records = sum(length for _, length in stretches)
+    return page(first, end, crc)._replace(records=records, source_places=Places.of(stretches))
+
+
+@pytest.mark.parametrize("stretches", [[], [(0, 1)], [(5, 3)], [(3, 2), (7, 10), (40, 1)]])
+def test_places_are_sums_over_all_offsets(stretches: Sequence[tuple[int, int]]) -> None:
+    offsets = [offset for first, length in stretches for offset in range(first, first + length)]
+    assert Places.of(stretches) == (sum(offsets), sum(offset**2 for offset in offsets))
+    assert Places.all_of(Places.of([each]) for each in stretches) == Places.of(stretches)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +75,19 @@ def test_a_window_has_the_sums_of_its_pages_where_none_is_of_others_too(
         ([page(0, 10, None)], [page(0, 10, 5)], []),
         ([page(0, 4, 5), page(7, 9, 1, to=2)], [page(0, 4, 6)], []),
         ([page(0, 4, 5)], [page(0, 4, 5), page(2, 4, 1)], []),
-        ([page(0, 4, 5), page(4, 8, 6, to=5)], [page(0, 5, 5)._replace(records=4)], [(0, 4, 5, 5)]),
+        ([page(0, 4, 5), page(4, 8, 6, to=5)], [sparse(0, 5, 5, [(0, 4)])], [(0, 4, 5, 5)]),
+        ([page(0, 4, 5), page(4, 8, 6, to=9)], [sparse(0, 13, 5, [(0, 4), (9, 4)])], [(0, 13, 11, 5)]),
         pytest.param(
             [page(4, 8, 6)],
-            [page(0, 8, 9)._replace(records=4)],
+            [sparse(0, 8, 9, [(0, 4)])],
             [],
             id="it read as many that were born there, and left out those that came",
+        ),
+        pytest.param(
+            [page(4, 5, 6)],
+            [sparse(4, 6, 9, [(5, 1)])],
+            [],
+            id="the same of one record each",
         ),
     ],
 )

@@ -458,6 +458,33 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     assert running.stop() == 0
 
 
+def test_what_comes_to_a_topic_that_was_made_anew_waits_while_it_stands(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    """As much as there is from its beginning on, though the former one had come further."""
+    source, _ = clusters
+    running = copied(clusters, mirror)
+    assert running.stop() == 0
+    topology = yaml.safe_load(running.file.read_text())
+    topology["routes"][0]["objectives"] = {"lag_seconds": 1}
+    topology["routes"][0]["refresh_interval_ms"] = 60_000  # fetches fail before it misses the topic
+    running.file.write_text(yaml.safe_dump(topology))
+    running.start()
+    running.wait_copied()
+    delete_topic(source)
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(100, 130), 1)
+    wait_halted(running, "topic_recreated")
+    running.wait_for(
+        lambda told: (
+            told["lag"]["messages"] == 30
+            and "lag_objective_breached" in [event["name"] for event in told["events"]]
+        ),
+        "what waits is late",
+    )
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, AT_MOST_ONCE, "exactly_once"])
 def test_a_topic_that_was_made_anew_before_the_eyes_of_its_route_is_resumed_once_though_nobody_runs(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str

@@ -76,7 +76,7 @@ class RetentionWatch:
         course.observe(
             Standing(
                 at_ms=now_ms,
-                position=partition.acknowledged,
+                position=partition.waits_from,
                 start=start,
                 end=partition.source_end,
                 oldest_ms=oldest_ms,

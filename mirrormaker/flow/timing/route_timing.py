@@ -195,7 +195,7 @@ class RouteTiming:
         }
         behind: dict[TopicPartition, int | None] = {}
         for source, partition in at_work.items():
-            if partition.source_end <= partition.acknowledged:
+            if partition.source_end <= partition.waits_from:
                 retention.caught_up(source)
                 continue
             timestamp_ms = waiting.timestamp_ms(partition)
@@ -267,7 +267,7 @@ class RouteTiming:
     def waiting_since_ms(self, partition: Partition) -> int | None:
         """When the first record came to the source that the destination lacks, since the epoch."""
         copying = self._copying
-        if copying is None or partition.source_end <= partition.acknowledged:
+        if copying is None or partition.source_end <= partition.waits_from:
             return None
         timestamp_ms = copying.waiting.timestamp_ms(partition)
         return copying.waiting.since_ms(partition, timestamp_ms, self._wall_shift_ms)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.offsets import EARLIEST, LATEST, list_offsets_found
 from broker.clock import Clock
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
+from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble
 
 SAMPLES_AT_ONCE = 16
 ASK_TIMEOUT_MS = 5_000
@@ -53,6 +54,8 @@ class Waiting:
         self._samples: dict[TopicPartition, _Sample] = {}
         self._told_ms: dict[TopicPartition, int] = {}
         """What the first record that waited said last."""
+        self._other_logs: dict[TopicPartition, Trouble] = {}
+        """What stands since offsets of the source mean other records."""
 
     def timestamp_ms(self, partition: Partition) -> int | None:
         """What the first record that waits says of its time; while it is still to be asked for, what the one
@@ -71,7 +74,7 @@ class Waiting:
             head = lane.queue[0]
             return head.first_timestamp if head.first_timestamp >= 0 else head.max_timestamp
         sample = self._samples.get(partition.source)
-        if sample is None or sample.batch is None or sample.position != partition.acknowledged:
+        if sample is None or sample.batch is None or sample.position != partition.waits_from:
             return None
         return sample.batch.timestamp_ms if sample.batch.timestamp_ms >= 0 else None
 
@@ -83,7 +86,7 @@ class Waiting:
         if history is None:
             return timestamp_ms
         said_ms = None if timestamp_ms is None else timestamp_ms - wall_shift_ms
-        arrived_ms = history.arrived_ms(partition.acknowledged, said_ms)
+        arrived_ms = history.arrived_ms(partition.waits_from, said_ms)
         return None if arrived_ms is None else arrived_ms + wall_shift_ms
 
     def bytes_per_offset(self, partition: Partition) -> float | None:
@@ -104,6 +107,7 @@ class Waiting:
 
     async def look(self, partitions: Mapping[TopicPartition, Partition]) -> None:
         """Ask for what nobody knows. Raises BrokerError."""
+        self.forget_other_logs(partitions)
         await self._ask_for_ends(partitions)
         await self._sample(partitions)
 
@@ -112,16 +116,18 @@ class Waiting:
         unheard = [
             source
             for source, partition in partitions.items()
-            if self._is_unheard(source, asked_ms)
-            and partition.source_problem is None
-            and cluster.leader(source) is not None
+            if self._is_unheard(source, asked_ms) and cluster.leader(source) is not None
         ]
         if not unheard:
             return
-        starts = await list_offsets(cluster, dict.fromkeys(unheard, EARLIEST), timeout_ms=ASK_TIMEOUT_MS)
-        latest = dict.fromkeys(unheard, LATEST)
-        ends = await list_offsets(
-            cluster, latest, read_committed=self._read_committed, timeout_ms=ASK_TIMEOUT_MS
+        starts, _ = await list_offsets_found(
+            cluster, dict.fromkeys(unheard, EARLIEST), timeout_ms=ASK_TIMEOUT_MS
+        )
+        ends, _ = await list_offsets_found(
+            cluster,
+            dict.fromkeys(starts, LATEST),
+            read_committed=self._read_committed,
+            timeout_ms=ASK_TIMEOUT_MS,
         )
         now_ms = self._clock.monotonic_ms()
         for source, end in ends.items():
@@ -130,6 +136,18 @@ class Waiting:
                 history.observe(end.offset, now_ms, asked_ms)
                 history.start = starts[source].offset
                 self._on_end(source, end.offset)
+
+    def forget_other_logs(self, partitions: Mapping[TopicPartition, Partition]) -> None:
+        """When a log had come to which end says nothing of another one that has its name."""
+        standing = {
+            source: partition.trouble
+            for source, partition in partitions.items()
+            if partition.trouble is not None and partition.trouble.kind in ANOTHER_LOG
+        }
+        for source, trouble in standing.items():
+            if self._other_logs.get(source) != trouble:
+                self._histories[source] = EndHistory()
+        self._other_logs = standing
 
     def _is_unheard(self, source: TopicPartition, now_ms: int) -> bool:
         history = self._histories.get(source)
@@ -143,14 +161,14 @@ class Waiting:
         wanted: dict[TopicPartition, int] = {}
         for partition in partitions.values():
             if len(wanted) < SAMPLES_AT_ONCE and self.is_to_be_asked_for(partition):
-                wanted[partition.source] = partition.acknowledged
+                wanted[partition.source] = partition.waits_from
         found = await sample_first(self._cluster, wanted, read_committed=self._read_committed)
         for source, position in wanted.items():
             self._samples[source] = _Sample(position=position, batch=found.get(source))
 
     def is_to_be_asked_for(self, partition: Partition) -> bool:
         """Whether something waits of which nobody here knows since when, and the source was not asked yet."""
-        position = partition.acknowledged
+        position = partition.waits_from
         if partition.source_end <= position or any(lane.queue for lane in partition.lanes):
             return False
         history = self._histories.get(partition.source)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from broker.client.asking_leaders import Answers
+from broker.client.cluster import Cluster
+from broker.client.offsets import OffsetAndTimestamp
 from broker.clock import SystemClock
+from broker.errors import BrokerError
 from broker.records.batch import TIMESTAMP_TYPE_FLAG, Codec, read_header, write_header
 from broker.records.builder import BatchBuilder
+from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.intake import IntakeConfig
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.timing import waiting as waiting_module
+from mirrormaker.flow.timing.first_waiting import FirstBatch
 from mirrormaker.flow.timing.waiting import Waiting
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 from tests.flow.timing.partitions import ORDERS, partition_at
 
 SIZE_MAX = 1 << 20
@@ -66,6 +77,68 @@ def test_of_batches_that_go_as_one_the_first_record_counts(config: IntakeConfig)
     assert since_ms(outage(), config) == NOW_MS - HOUR_MS
     assert since_ms(outage(), config, absent_for_ms=HOUR_MS + 5_000) == NOW_MS - HOUR_MS
     assert since_ms(outage(), config, absent_for_ms=5_000) == NOW_MS - 5_000
+
+
+def test_a_partition_whose_fetches_fail_has_its_end_asked_for_and_one_that_tells_nothing_holds_back_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = TopicPartition("refused", 0)
+    partitions = {each: Partition(each, [each], 0, 100, 1 << 20) for each in (ORDERS, refused)}
+    partitions[ORDERS].source_problem = "TOPIC_AUTHORIZATION_FAILED"
+
+    async def listed(
+        cluster: object, wanted: Mapping[TopicPartition, int], **_: object
+    ) -> Answers[OffsetAndTimestamp]:
+        found = {each: OffsetAndTimestamp(offset=120) for each in wanted if each != refused}
+        return Answers(found, {refused: BrokerError("it does not tell")})
+
+    async def nothing_sampled(*_: object, **__: object) -> dict[TopicPartition, FirstBatch]:
+        return {}
+
+    monkeypatch.setattr(waiting_module, "list_offsets_found", listed)
+    monkeypatch.setattr(waiting_module, "sample_first", nothing_sampled)
+    ends: dict[TopicPartition, int] = {}
+    led = SimpleNamespace(leader=lambda source: 1)
+    waiting = Waiting(cast(Cluster, led), {}, SystemClock(), ends.__setitem__, read_committed=True)
+    asyncio.run(waiting.look(partitions))
+    assert ends == {ORDERS: 120}
+
+
+@pytest.mark.parametrize(
+    ("kind", "resume_at", "waits_from"),
+    [
+        (TroubleKind.TOPIC_RECREATED, 0, 0),
+        (TroubleKind.TOPIC_RECREATED, 500, 500),
+        (TroubleKind.SOURCE_TRUNCATED, 80, 80),
+        (TroubleKind.SOURCE_TRUNCATED, 110, 100),
+        (TroubleKind.SOURCE_GAP, 110, 100),
+        (TroubleKind.TOPIC_DELETED, 0, 100),
+    ],
+)
+def test_what_waits_begins_in_another_log_where_copying_would_go_on(
+    kind: TroubleKind, resume_at: int, waits_from: int
+) -> None:
+    partition = partition_at(100, 600)
+    partition.trouble = Trouble(kind=kind, source=ORDERS, position=100, resume_at=resume_at, problem="it")
+    assert partition.waits_from == waits_from
+
+
+def test_what_was_seen_of_another_log_says_nothing_of_when_records_came() -> None:
+    """It had as many an hour ago; of these the first is ten seconds old."""
+    partition, history = partition_at(100, 100), EndHistory()
+    history.observe(100, NOW_MS - HOUR_MS)
+    histories = {ORDERS: history}
+    nowhere = SimpleNamespace(leader=lambda source: None)
+    waiting = Waiting(
+        cast(Cluster, nowhere), histories, SystemClock(), lambda source, end: None, read_committed=True
+    )
+    partition.trouble = Trouble(
+        kind=TroubleKind.TOPIC_RECREATED, source=ORDERS, position=100, resume_at=0, problem="it"
+    )
+    waiting.forget_other_logs({ORDERS: partition})
+    histories[ORDERS].observe(120, NOW_MS)
+    waiting.forget_other_logs({ORDERS: partition})
+    assert waiting.since_ms(partition, NOW_MS - 10_000, 0) == NOW_MS - 10_000
 
 
 def test_records_that_the_source_dated_are_as_old_as_their_append() -> None:
