@@ -442,16 +442,23 @@ class Holdings:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing has been committed of a bucket that is this process's since it was lost."""
+        """Why nothing has been committed of a bucket that is this process's since it was lost; not where
+        nothing waits.
+        """
         self._lost = {key: lost for key, lost in self._lost.items() if not lost.has_gone_on()}
         if not self._lost:
             return None
-        mine = self._member.assignment
+        mine = {source for source in self._member.assignment if self._may_wait(source)}
         held = [lost for lost in self._lost.values() if not (lost.is_fenced or lost.sources.isdisjoint(mine))]
         if not held:
             return None
         count = len(frozenset[TopicPartition]().union(*(lost.sources for lost in held)) & mine)
         return f"transactions of {count} partitions are not committed: {held[-1].reason}"
+
+    def _may_wait(self, source: TopicPartition) -> bool:
+        """Whether something of it is not committed, as far as is known."""
+        partition = self._engine.machine.partitions.get(source)
+        return partition is None or not 0 <= partition.source_end <= partition.committed
 
     async def _take_anew(self, sources: frozenset[TopicPartition]) -> None:
         """What these lead to has more partitions, or fewer: give them up, and go on with other lanes."""

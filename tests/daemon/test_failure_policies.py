@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ def copied(
     mirror: MirrorFactory,
     delivery: str = "at_least_once",
     membership: str = "coordinator",
+    buckets: int = 16,
     **policies: str,
 ) -> MirrorProcess:
     """A mirror at work that has copied a topic of 100 records."""
@@ -62,6 +63,7 @@ def copied(
     running = mirror(source, destination, on=policies, delivery=delivery, membership=membership)
     topology = yaml.safe_load(running.file.read_text())
     topology["clusters"]["jfk"]["zookeeper"] = source.spec.zookeeper_connect
+    topology["routes"][0]["buckets"] = buckets
     running.file.write_text(yaml.safe_dump(topology))
     running.start()
     running.wait_copied()
@@ -455,6 +457,26 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     ((_, value),) = notes(destination)
     assert value["reason"] == "topic_recreated"
     running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert running.stop() == 0
+
+
+def test_a_topic_that_goes_on_after_a_pause_has_no_problem_with_its_transaction_where_nothing_waits(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    """Another topic has kept the transaction meanwhile."""
+    create(clusters[0], "flights-back", 1)
+    running = copied(clusters, mirror, "exactly_once", buckets=1)
+    topic = [str(running.file), "jfk-to-aggregate", "--topic", "flights"]
+
+    def has(state: str) -> Callable[[dict[str, Any]], bool]:
+        return lambda told: (
+            state in [each["state"] for each in told["partitions"] if each["topic"] == "flights"]
+        )
+
+    assert mirrormaker("pause", *topic).returncode == 0
+    running.wait_for(has("unassigned"), "it pauses")
+    assert mirrormaker("resume", *topic).returncode == 0
+    running.wait_for(lambda told: has("copying")(told) and told["problem"] is None, "it goes on")
     assert running.stop() == 0
 
 
