@@ -11,8 +11,11 @@ def undecided_topics(
     route: RouteSpec, source: ObservedCluster, destination: ObservedCluster, written: Written
 ) -> dict[str, frozenset[str]]:
     """Those topics of the source that the route must not copy before somebody has decided, with those of the
-    destination that are to be decided about, as far as the world shows.
+    destination that are to be decided about, as far as the world shows. None where the source does not tell
+    how far the route has come: nothing says that the copies there are not its own.
     """
+    if route.name in source.untold:
+        return {}
     there = destination.topics
     empty = {
         name

@@ -107,6 +107,8 @@ class ObservedCluster:
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     positions: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """What routes that read here have committed: topic -> partition -> offset."""
+    untold: frozenset[RouteName] = frozenset()
+    """Those of them whose positions it does not tell: they may have some."""
     moved: Mapping[RouteName, Mapping[str, str]] = field(default_factory=dict)
     """Topics whose positions are of copies that went to another topic than now, or to one of that name in
     another cluster, with its name.

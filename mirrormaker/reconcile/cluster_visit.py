@@ -88,13 +88,15 @@ class ClusterVisit:
             name: replace(described[name], traffic=traffic.get(name, {}), rights=rights.topics.get(name))
             for name in names
         }
-        committed = {route.name: await self._positions(route) for route in leaving}
+        told = {route.name: await self._positions(route) for route in leaving}
+        committed = {name: found or {} for name, found in told.items()}
         return ObservedCluster(
             name=self.spec.name,
             cluster_id=self.cluster.cluster_id,
             nodes=len(self.cluster.metadata.nodes),
             topics={**self.topics, **details},
             positions={name: _by_topic(found) for name, found in committed.items()},
+            untold=frozenset(name for name, found in told.items() if found is None),
             moved={
                 route.name: moved_copies(_texts(committed[route.name]), route, ids.get(route.destination))
                 for route in leaving
@@ -170,14 +172,15 @@ class ClusterVisit:
     async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
         return _places(await self._found(partitions, when))
 
-    async def _positions(self, route: RouteSpec) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    async def _positions(self, route: RouteSpec) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
+        """None: it does not tell."""
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
         partitions = self.cluster.metadata.topic_partitions(sorted(selected))
         async with route_group(
             route, self.spec, self.cluster, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
         ) as group:
             asked = group.group_offsets(route.group, partitions)
-            return await self._try(asked, f"positions of {route.name!r}", {})
+            return await self._try(asked, f"positions of {route.name!r}", None)
 
     async def _starts(self, route: RouteSpec) -> Mapping[TopicPartition, int]:
         """Where it starts, if at a time."""

@@ -392,6 +392,16 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_only(
     assert bool(made.dangers) == bool(expected)
 
 
+def test_positions_that_are_not_told_are_not_taken_for_none() -> None:
+    """Nobody is to decide about copies that may be the route's own."""
+    name = RouteName("jfk-to-aggregate")
+    source = cluster(JFK, topic("flights"), positions={name: {}})
+    there = cluster(AGGREGATE, topic("jfk.flights", traffic=traffic()))
+    assert list(plan(topology(route()), world(source, there)).steps) == [ADOPTION]
+    untold = replace(source, untold=frozenset([name]))
+    assert list(plan(topology(route()), world(untold, there)).steps) == []
+
+
 def test_positions_of_copies_that_went_to_another_topic_are_no_ground_to_append() -> None:
     name = RouteName("jfk-to-aggregate")
     source = cluster(JFK, topic("flights"), positions={name: {"flights": {0: 7}}})
