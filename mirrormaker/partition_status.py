@@ -81,16 +81,12 @@ async def observe_partitions(
         partition: _first_lacking(position, partitions_told[partition])
         for partition, position in positions.items()
     }
-    unknown = [
-        partition
-        for partition in sources
-        if first_lacking[partition] < ends[partition].offset and not _knows_all(partitions_told[partition])
-    ]
-    wanted = {partition: first_lacking[partition] for partition in unknown}
-    samples = await sample_first(source, wanted, read_committed=read_committed)
-    deleted = await _deleted_up_to(source, {each: at for each, at in wanted.items() if each not in samples})
-    kept = {partition: start for partition, start in deleted.items() if start < ends[partition].offset}
-    samples |= await sample_first(source, kept, read_committed=read_committed)
+    wanted = {
+        partition: position
+        for partition, position in first_lacking.items()
+        if position < ends[partition].offset and not _knows_all(partitions_told[partition])
+    }
+    samples, deleted = await _first_there(source, wanted, read_committed=read_committed)
     left: Mapping[str, Mapping[str, Any]] = told.get("left", {})
     now_ms = clock.now_ms()
     paused = {
@@ -130,14 +126,17 @@ async def observe_partitions(
     )
 
 
-async def _deleted_up_to(
-    source: Cluster, positions: Mapping[TopicPartition, int]
-) -> Mapping[TopicPartition, int]:
-    """Where the source begins of those partitions of which it has deleted what is at these positions. Raises
-    BrokerError.
+async def _first_there(
+    source: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool
+) -> tuple[Mapping[TopicPartition, FirstBatch], Mapping[TopicPartition, int]]:
+    """The first batches from these positions on, and where the source begins of those partitions of which it
+    has deleted what is at their position. Raises BrokerError.
     """
-    starts = await earliest_offsets(source, positions) if positions else {}
-    return {partition: start for partition, start in starts.items() if start > positions[partition]}
+    samples = await sample_first(source, wanted, read_committed=read_committed)
+    unseen = wanted.keys() - samples.keys()
+    starts = await earliest_offsets(source, unseen) if unseen else {}
+    deleted = {partition: start for partition, start in starts.items() if start > wanted[partition]}
+    return samples | await sample_first(source, deleted, read_committed=read_committed), deleted
 
 
 async def _risks_by_age(
