@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker.clock import Clock
+from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.reconcile.control import Pause, Resumption, RouteWishes, read_wishes, resumption_record
 from mirrormaker.reconcile.control_records import control_of, read_control_records, this_user
 from mirrormaker.reconcile.halts import Release
-from mirrormaker.reconcile.pauses import find_route, name_resumed, pause_records, resume_records
+from mirrormaker.reconcile.pauses import (
+    find_route,
+    name_resumed,
+    pause_records,
+    require_resumable,
+    resume_records,
+)
 from mirrormaker.topology.model import ClusterSpec, RouteName, Topology
 
 
@@ -44,9 +51,15 @@ async def resume(
             topics=frozenset(topics),
             partition=partition,
         )
+        await topic.read_to_end()
+        require_resumable(route.name, _wishes(topic, route.name), resumption)
         await topic.put([resumption_record(route.name, resumption)])
         await topic.read_to_end()
-        wishes = read_wishes(topic.entries()).get(route.name, RouteWishes())
-        records = resume_records(route.name, wishes, resumption)
+        records = resume_records(route.name, _wishes(topic, route.name), resumption)
         await topic.put(records)
         return [name_resumed(key) or name for key, _ in records]
+
+
+def _wishes(control: KeptTopic, route: RouteName) -> RouteWishes:
+    """What is said of a route, as far as it was read."""
+    return read_wishes(control.entries()).get(route, RouteWishes())

@@ -34,7 +34,8 @@ def end_by_signal(stop: Callable[[], None], *, hang_seconds: float = HANG_SECOND
         """Also amid a function that hangs."""
         signals.append(signal.Signals(number))
         is_asked.set()
-        loop.call_soon_threadsafe(stop)
+        if not loop.is_closed():  # else all is over but what comes behind the loop
+            loop.call_soon_threadsafe(stop)
 
     def watch() -> None:
         is_asked.wait()

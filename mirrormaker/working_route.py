@@ -34,7 +34,6 @@ from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.former_group import bring_positions
 from mirrormaker.reconcile.former_topics import FormerTopics
-from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.position_places import place_record
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
@@ -75,12 +74,12 @@ class WorkingRoute:
         self._timing = timing
         source, destination, route = open_.source, open_.destination, work.route
         self._plan_origins()
-        halts = around.halts_of(work)
+        self._halts = around.halts_of(work)
         self._ledger = RouteLedger(route, source, destination, around.clock)
-        self.copier = self._make_copier(halts)
+        self.copier = self._make_copier()
         self._ledger.note = self.copier.note
         self._carriage = HeartbeatCarriage(source, destination, self.copier.set_topics, events)
-        self.reconciler = self._make_reconciler(halts)
+        self.reconciler = self._make_reconciler()
         self._rules = RuleKeeper(route, source, destination, lambda: self.reconciler.topics, events)
         self._carrier = make_carrier(lambda: self.work, open_, self._ledger, self.copier.ways, around.switch)
         self._audit = AuditWatch(
@@ -93,7 +92,7 @@ class WorkingRoute:
             around.clock,
         )
 
-    def _make_copier(self, halts: RouteHalts) -> RouteCopier:
+    def _make_copier(self) -> RouteCopier:
         route, around = self.work.route, self._around
         return RouteCopier(
             route,
@@ -104,7 +103,7 @@ class WorkingRoute:
             _expected(self.work),
             RouteParts(
                 instance_id=around.identity.instance_of(self.work.name),
-                halts=halts,
+                halts=self._halts,
                 events=self._events,
                 timing=self._timing,
                 heartbeats=self._make_passage(),
@@ -123,7 +122,7 @@ class WorkingRoute:
         there = self._open.destination.cluster_id or route.destination
         return HeartbeatPassage(here, there, route.name, self._around.clock.now_ms)
 
-    def _make_reconciler(self, halts: RouteHalts) -> TopicReconciler:
+    def _make_reconciler(self) -> TopicReconciler:
         source, destination, around = self._open.source, self._open.destination, self._around
         former = FormerTopics(source, destination, self._ledger)
         return TopicReconciler(
@@ -132,7 +131,7 @@ class WorkingRoute:
             destination,
             around.claims,
             self._carriage.set_topics,
-            TopicWatch(source, halts, former, self.copier.arbiter, around.clock),
+            TopicWatch(source, self._halts, former, self.copier.arbiter, around.clock),
             Adoption(self.work.source, source, destination, around.board),
             self._events,
             CircleWatch(
@@ -205,6 +204,7 @@ class WorkingRoute:
     def change(self, work: RouteWork) -> None:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
         self.work = work
+        self._halts.change(work)
         self._ledger.change(work.route)
         self.copier.change(work.route, _expected(work))
         self.reconciler.change(work)

@@ -41,7 +41,13 @@ from mirrormaker.reconcile.control import Pause, Resumption, resumption_record
 from mirrormaker.reconcile.control_records import this_user
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
-from mirrormaker.reconcile.pauses import find_route, name_resumed, pause_records, resume_records
+from mirrormaker.reconcile.pauses import (
+    find_route,
+    name_resumed,
+    pause_records,
+    require_resumable,
+    resume_records,
+)
 from mirrormaker.report import render_json
 from mirrormaker.seeking import RouteBusyError, parse_destination, seek
 from mirrormaker.status import read_status
@@ -188,6 +194,7 @@ class DaemonResource:
             topics=frozenset(topics),
             partition=partition,
         )
+        require_resumable(route.name, await board.wishes(route.name), resumption)
         await board.put([resumption_record(route.name, resumption)])
         records = resume_records(route.name, await board.wishes(route.name), resumption)
         await board.put(records)

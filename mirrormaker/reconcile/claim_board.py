@@ -58,6 +58,8 @@ class ClaimBoard:
         self._routes: Collection[RouteName] = ()
         self._unasked_ms: dict[str, int] = {}
         """Since when the owner of a topic does not ask for it."""
+        self._failures = 0
+        """Since daemons last agreed."""
         self._log = logger("claims").bind(cluster=spec.name)
 
     def ask(
@@ -78,18 +80,17 @@ class ClaimBoard:
 
     async def run(self) -> None:
         """Agree, until cancelled."""
-        failures = 0
         while True:
             try:
                 await self._agree()
             except* (BrokerError, ConfigurationError) as group:
                 error = group.exceptions[0]
                 self.is_refused = isinstance(error, ProtocolError) and error.code in _REFUSED
-                if not failures:
+                if not self._failures:
                     self._log.warning("claims_not_shared", error=str(error))
-                failures += 1
+                self._failures += 1
                 self._on_change()
-            await asyncio.sleep(RETRY_BACKOFF.delay_ms(failures, random.random) / 1000)
+            await asyncio.sleep(RETRY_BACKOFF.delay_ms(self._failures, random.random) / 1000)
 
     async def _agree(self) -> None:
         view = TopicOwners()
@@ -106,6 +107,7 @@ class ClaimBoard:
                     await topic.put(records)
                     await topic.read_to_end()
                 self._take(view)
+                self._failures = 0
                 await self._due.wait()
 
     async def _follow(self, topic: KeptTopic) -> None:

@@ -239,11 +239,7 @@ class ControlBoards:
     def of(self, spec: ClusterSpec) -> ControlBoard:
         """That of a destination, reached as `spec` says."""
         for board, _ in self._boards:
-            if (board.spec.name, board.spec.bootstrap, board.spec.security) == (
-                spec.name,
-                spec.bootstrap,
-                spec.security,
-            ):
+            if _way(board.spec) == _way(spec):
                 return board
         board = ControlBoard(spec)
         task = self._tasks.create_task(board.run(), name=f"control of {spec.name}")
@@ -262,3 +258,8 @@ class ControlBoards:
         for _, task in self._boards:
             task.cancel()
         self._boards.clear()
+
+
+def _way(spec: ClusterSpec) -> tuple[object, ...]:
+    """What a connection is made by, and which cluster must be there."""
+    return spec.name, spec.bootstrap, spec.security, spec.cluster_id

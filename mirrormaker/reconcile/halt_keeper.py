@@ -15,11 +15,15 @@ class RouteHalts:
 
     def __init__(self, work: RouteWork, board: ControlBoard, daemon: str, clock: Clock) -> None:
         """`daemon`: who halts, as others know it."""
-        self.route = work.route
-        self._digest = work.digest
         self._board = board
         self._daemon = daemon
         self._clock = clock
+        self.change(work)
+
+    def change(self, work: RouteWork) -> None:
+        """What stands from now on stands in this."""
+        self.route = work.route
+        self._digest = work.digest
 
     def _halt(self, source: TopicPartition) -> Halt | None:
         return self._board.known_wishes(self.route.name).halts.get(source)

@@ -86,20 +86,33 @@ class LiveTopology:
                 raise
 
     async def replace(self, text: str, *, expected_digest: str | None = None) -> RouteSteps:
-        """Put `text` in force, and into the file. With `expected_digest` only if that is what is in force.
+        """Put `text` in force, and into the file. With `expected_digest` only if that is what is in force and
+        the file holds nothing else.
 
         Raises ConfigurationError, with the problems of `text`, and OutdatedTopologyError; then nothing has
         changed.
         """
         async with self._turn:
-            in_force = self.loaded.source.digest
-            if expected_digest is not None and expected_digest != in_force:
-                raise OutdatedTopologyError(f"the topology in force is {in_force}, not {expected_digest}")
+            if expected_digest is not None:
+                await self._require_unchanged(expected_digest)
             source = TopologyText(text=text, file=self._file.path)
             topology = await _parse(source)
             self._subject.check(topology)
             await asyncio.to_thread(self._file.replace, text)
             return self._apply(LoadedTopology(topology=topology, source=source))
+
+    async def _require_unchanged(self, digest: str) -> None:
+        """Raises OutdatedTopologyError where something else is in force, and where the file holds an edit
+        that is not, or not yet.
+        """
+        in_force = self.loaded.source.digest
+        if digest != in_force:
+            raise OutdatedTopologyError(f"the topology in force is {in_force}, not {digest}")
+        held = await asyncio.to_thread(self._file.held)
+        if held is not None and held.digest != in_force:
+            raise OutdatedTopologyError(
+                f"{held.file} holds {held.digest}, an edit that is not in force: it would be lost"
+            )
 
     async def _take(self, source: TopologyText) -> RouteSteps:
         topology = await _parse(source)

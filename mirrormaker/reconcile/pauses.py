@@ -36,21 +36,24 @@ def pause_records(route: RouteName, topics: Collection[str], pause: Pause) -> Re
     return [(pause_key(route, topic), asdict(pause)) for topic in topics or (None,)]
 
 
+def require_resumable(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> None:
+    """Raises ConfigurationError for topics of a route that pauses as a whole; a partition may go on there."""
+    if resumption.topics and resumption.partition is None and wishes.pause is not None:
+        raise ConfigurationError(
+            [f"the route {route!r} is paused as a whole: resume it without naming topics"]
+        )
+
+
 def resume_records(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> Records:
     """What to write to have go on what it covers; nothing when nothing pauses. Where it names a partition,
-    only what stands by a failure policy.
-
-    Raises ConfigurationError for topics of a route that pauses as a whole.
+    only what stands by a failure policy. Raises as `require_resumable`.
     """
+    require_resumable(route, wishes, resumption)
     topics = resumption.topics
     halts = {source: halt for source, halt in wishes.halts.items() if resumption.covers(source)}
     released = release_records(route, halts, resumption.release)
     if resumption.partition is not None:
         return released
-    if topics and wishes.pause is not None:
-        raise ConfigurationError(
-            [f"the route {route!r} is paused as a whole: resume it without naming topics"]
-        )
     paused: list[str | None] = [*wishes.topics]
     if wishes.pause is not None:
         paused.append(None)

@@ -153,6 +153,6 @@ def _read(value: Document) -> Switch | None:
                     tail=dict(value.get("tail") or {}),
                     until={at: int(offset) for at, offset in dict(value.get("until") or {}).items()},
                 )
-            except (TypeError, ValueError):
+            except (OverflowError, TypeError, ValueError):  # an infinite number, too, is no time
                 return None
     return None

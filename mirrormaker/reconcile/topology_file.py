@@ -67,6 +67,13 @@ class TopologyFile:
             return None
         return self.read()
 
+    def held(self) -> TopologyText | None:
+        """The file now, which does not count as given; None when it cannot be read."""
+        try:
+            return TopologyText(text=read_text(self.path), file=self.path)
+        except ConfigurationError:
+            return None
+
     def replace(self, text: str) -> TopologyText:
         """Have the file hold `text`: whoever reads it meets the old or the new whole, also after a crash.
 
@@ -84,7 +91,10 @@ class TopologyFile:
             raise ConfigurationError(
                 [f"{self.path}: cannot be written: {error.strerror or error}"]
             ) from error
-        return self.read()
+        written = self.read()
+        if written.text != text:  # somebody was quicker: that is a change like any other
+            self._settled = _NEVER_READ
+        return written
 
     def _signature(self) -> _Signature | None:
         """None while there is no file."""

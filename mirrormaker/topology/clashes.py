@@ -42,12 +42,12 @@ class _Writing:
 
 
 def check_clashes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
-    """Both take a topic, same name there, same destination. Routes whose patterns or template are not legal
-    take none.
+    """Both take a topic, same name there, same destination. Routes that are not to run, and those whose
+    patterns or template are not legal, take none.
     """
     alike: dict[tuple[ClusterName, str], list[_Writing]] = defaultdict(list)
     for index, route in enumerate(routes):
-        for writing in _writings(index, route) if is_compilable(route) else ():
+        for writing in _writings(index, route) if route.may_run and is_compilable(route) else ():
             alike[route.destination, writing.template].append(writing)
     for writings in alike.values():
         for one, other in combinations(writings, 2):

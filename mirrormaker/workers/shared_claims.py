@@ -18,11 +18,11 @@ from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topolo
 
 def contested(topology: Topology) -> set[ClusterName]:
     """Destinations of several routes, of which a process may run but one."""
-    enabled = [route for route in topology.routes if route.enabled]
-    counts = Counter(route.destination for route in enabled)
+    at_work = [route for route in topology.routes if route.may_run]
+    counts = Counter(route.destination for route in at_work)
     return {
         route.destination
-        for route in enabled
+        for route in at_work
         if counts[route.destination] > 1 and route.resources.workers > 1
     }
 
@@ -41,7 +41,7 @@ class SharedClaims:
             for topics_of in picture.get("claims", {}).values():
                 for name, topics in topics_of.items():
                     told[RouteName(name)].update(topics)
-        routes = {route.name: route for route in topology.routes if route.enabled}
+        routes = {route.name: route for route in topology.routes if route.may_run}
         for destination in contested(topology):
             claims = self._claims[destination]
             for name in [name for name in claims.all() if not _leads_to(routes.get(name), destination)]:

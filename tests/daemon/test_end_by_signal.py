@@ -32,6 +32,10 @@ async def main(hangs):
 
 configure_logging("info")
 asyncio.run(main(sys.argv[1]))
+if sys.argv[1] == "until a line comes":
+    print("behind", flush=True)
+    sys.stdin.readline()
+    print("over", flush=True)
 """
 
 
@@ -59,3 +63,16 @@ def test_one_that_hangs_is_ended_and_says_where(hangs: str, said: list[str]) -> 
     assert (code, told) == (128 + signal.SIGTERM, said)
     assert "ended_amid_a_hang" in logged
     assert "<string>:8 in hang" in logged
+
+
+def test_a_second_signal_ends_nothing_that_comes_behind_the_loop() -> None:
+    command = [sys.executable, "-c", PROGRAM, "until a line comes"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert [process.stdout.readline() for _ in range(2)] == ["ended\n", "behind\n"]
+        process.send_signal(signal.SIGINT)
+        said, logged = process.communicate("go on\n", timeout=PATIENCE_SECONDS)
+    assert (process.returncode, said, logged) == (0, "over\n", "")

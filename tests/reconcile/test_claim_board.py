@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from broker.client.backoff import Backoff
+from broker.errors import ConnectionFailedError
 from mirrormaker.flow.kept_view import encode_document
+from mirrormaker.reconcile import claim_board
 from mirrormaker.reconcile.claim_board import RELEASE_MS, ClaimBoard
 from mirrormaker.reconcile.topic_owners import TopicOwners
 from mirrormaker.topology.loader import parse_topology
 from mirrormaker.topology.model import ClusterName, RouteName
+from tests.client.running import until
+from tests.conftest import ClusterFactory
 
 ONE, OTHER = RouteName("one"), RouteName("other")
 
@@ -69,3 +76,43 @@ def test_what_was_taken_back_and_is_claimed_again_has_its_time_again() -> None:
     clock.ms += RELEASE_MS + 1
     assert board._records(view_of(planes=ONE)) == [({"topic": "planes"}, None)]
     assert board._records(view_of(planes=ONE)) == []
+
+
+class _FailingClock(_Clock):
+    """Stands for anything that ends an agreement."""
+
+    fails = False
+
+    def monotonic_ms(self) -> int:
+        if self.fails:
+            raise ConnectionFailedError("lost")
+        return self.ms
+
+
+def test_each_time_that_daemons_cannot_agree_is_told_once(
+    cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_board, "RETRY_BACKOFF", Backoff(initial_ms=1, max_ms=1))
+    clock = _FailingClock()
+    address = cluster("hub").bootstrap[0]
+    text = f"clusters: {{hub: {{bootstrap: ['{address}']}}}}\nroutes: []\n"
+    topology = parse_topology(text, Path("t.yaml"))
+    board = ClaimBoard(topology.clusters[ClusterName("hub")], "d", clock, lambda: None, lambda _: False)
+
+    async def main() -> None:
+        with capture_logs() as logs:
+            running = asyncio.create_task(board.run())
+            try:
+                for count, topic in enumerate(("planes", "flights"), start=1):
+                    clock.fails = False
+                    board.ask({topic: ONE}, {}, [ONE])
+                    await until(lambda topic=topic: topic in board.owners)  # type: ignore[misc]
+                    clock.fails = True
+                    board.ask({}, {}, [ONE])
+                    await until(lambda: board._failures > 1)
+                    assert [log["event"] for log in logs].count("claims_not_shared") == count
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+    asyncio.run(main())

@@ -23,7 +23,7 @@ from mirrormaker.reconcile.control import (
     resumption_record,
 )
 from mirrormaker.reconcile.halts import Release
-from mirrormaker.reconcile.pauses import pause_records, resume_records
+from mirrormaker.reconcile.pauses import pause_records, require_resumable, resume_records
 from mirrormaker.topology.model import CopyMode, Resources, RouteName
 from tests.reconcile.test_routes import A, rerouted, selecting
 
@@ -132,4 +132,5 @@ def test_resuming_takes_back_what_is_paused_and_nothing_else() -> None:
     }
     with pytest.raises(ConfigurationError, match="paused as a whole"):
         resume_records(ROUTE, both, replace(RESUMPTION, topics=frozenset({"planes"})))
+    require_resumable(ROUTE, both, replace(RESUMPTION, topics=frozenset({"planes"}), partition=1))
     assert pause_records(ROUTE, [], PAUSE) == [(pause_key(ROUTE, None), asdict(PAUSE))]

@@ -61,6 +61,8 @@ def test_what_was_written_is_read_and_what_is_not_understood_passed_over() -> No
         (switch_key("orders"), switch_value(SWITCH)),
         (switch_key("other"), {"epoch": 1}),
         (switch_key("third"), {**switch_value(SWITCH), "stage": "unheard of"}),
+        (switch_key("fourth"), {**switch_value(SWITCH), "at_ms": float("inf")}),
+        (switch_key("fifth"), {**switch_value(SWITCH), "until": {"orders-0": float("inf")}}),
         ({"route": "forth"}, {"generation": 1}),
     ]
     assert read_switches(records) == {"orders": SWITCH}

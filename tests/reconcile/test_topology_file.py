@@ -10,6 +10,7 @@ import pytest
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
+from mirrormaker.reconcile import topology_file
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology, OutdatedTopologyError
 from mirrormaker.reconcile.routes import RouteSteps
 from mirrormaker.reconcile.topology_file import TopologyFile, TopologyText
@@ -135,6 +136,35 @@ def test_a_posted_topology_is_in_the_file_or_nothing_has_changed(path: Path) -> 
     assert (path.read_text(), subject.applied, live.problem) == (text(), [], None)
     asyncio.run(live.replace(text(2), expected_digest=live.loaded.source.digest))
     assert (path.read_text(), subject.applied) == (text(2), [2])
+
+
+def test_a_post_with_a_condition_spares_an_edit_that_is_not_in_force(path: Path) -> None:
+    subject = Subject()
+    live = live_topology(path, subject)
+    in_force = live.loaded.source.digest
+    for edit in (text(5), "routes: ["):
+        path.write_text(edit)
+        with pytest.raises(OutdatedTopologyError, match="an edit that is not in force"):
+            asyncio.run(live.replace(text(2), expected_digest=in_force))
+        assert (path.read_text(), subject.applied) == (edit, [])
+    asyncio.run(live.replace(text(2)))
+    assert (path.read_text(), subject.applied) == (text(2), [2])
+
+
+def test_who_is_quicker_than_a_post_is_seen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = TopologyFile(path)
+    file.read()
+    flush = topology_file._flush_folder
+
+    def overtake(folder: Path) -> None:
+        flush(folder)
+        path.write_text(text(7))
+
+    monkeypatch.setattr(topology_file, "_flush_folder", overtake)
+    file.replace(text(2))
+    seen = file.look() or file.look()
+    assert seen is not None
+    assert seen.text == text(7)
 
 
 def test_a_text_that_the_loader_fails_at_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

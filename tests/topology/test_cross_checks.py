@@ -113,6 +113,15 @@ def test_routes_write_one_topic_where_all_of_them_say_so(tmp_path: Path, who: tu
         ]
 
 
+def test_a_route_that_does_not_run_takes_no_topic_from_another(tmp_path: Path) -> None:
+    routes = "".join(
+        f"  - {{from: a, to: c, name: {name}, enabled: {enabled}, topics: {{include: [x]}}}}\n"
+        for name, enabled in (("old", "false"), ("new", "true"))
+    )
+    assert load(tmp_path, f"{CLUSTERS}routes:\n{routes}")
+    assert len(problems_of(tmp_path, f"{CLUSTERS}routes:\n{routes}".replace("false", "true"))) == 1
+
+
 def halves_of_one_topic(*more: str) -> str:
     """Routes from `a` to `c`, each with what it says besides."""
     routes = "".join(

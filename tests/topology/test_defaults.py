@@ -34,6 +34,13 @@ def test_lists_and_values_of_another_shape_are_replaced_and_not_merged(tmp_path:
     assert own.resources.bytes_per_second is None
 
 
+def test_null_takes_back_lists_and_stands_for_none(tmp_path: Path) -> None:
+    defaults = "defaults: {filters: [{keep: {key_prefix: a}}], transforms: [{drop: {fields: [x]}}]}\n"
+    assert load_route(tmp_path, "buckets: 1", before=defaults).filters
+    own = load_route(tmp_path, "filters: null, transforms: null", before=f"{defaults}links:\n")
+    assert (own.filters, own.transforms) == ((), ())
+
+
 def test_what_is_wrong_in_the_defaults_is_told_once_and_there(tmp_path: Path) -> None:
     route = "  - {from: a, to: b, topics: {include: [x]}}\n"
     other = "  - {from: a, to: c, topics: {include: [x]}}\n"

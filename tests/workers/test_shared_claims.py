@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from mirrormaker.reconcile.claims import DestinationClaims
@@ -42,6 +43,17 @@ def test_destinations_are_contested_where_workers_run_one_route_of_several() -> 
     assert contested(topology(route(OWN, 1), route(OTHER, 1))) == set()
     assert contested(topology(route(WIDE, 2), route(OTHER, 1, SPOKE))) == set()
     assert contested(topology(route(WIDE, 2), route(OTHER, 1), route(OWN, 1, SPOKE))) == {HUB}
+
+
+def test_a_route_that_waits_for_its_failover_group_counts_as_one_that_runs() -> None:
+    back = replace(route(WIDE, 2), enabled=False, failover_group="pair")
+    assert contested(topology(back, route(OWN, 1))) == {HUB}
+    assert contested(topology(replace(back, failover_group=None), route(OWN, 1))) == set()
+    claims: defaultdict[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
+    shared = SharedClaims(claims)
+    claims[HUB].claim(OWN, frozenset({"a"}))
+    shared.take(topology(back, route(OWN, 1)), [picture(wide=["a", "b"])])
+    assert claims[HUB].of_others(OWN) == {"b": WIDE}
 
 
 def test_whoever_asks_first_has_a_topic_be_it_run_by_the_daemon_or_by_workers() -> None:

@@ -150,7 +150,7 @@ class Record(Kind[T]):
         if field in values:
             place.report("says the same as another key here: leave one of them out")
         if place.node.tag == NULL and self.is_nullable(name):
-            values[field] = None
+            values[field] = self.default_of(name)
             return
         try:
             values[field] = key.kind.take(place) if isinstance(key.kind, Record) else key.kind.read(place)
@@ -158,8 +158,12 @@ class Record(Kind[T]):
             place.report(str(error))
 
     def is_nullable(self, name: str) -> bool:
-        """Whether `null` may stand under the key, for "none"; so a route can take back a default."""
-        return self.field_of(name) in self._defaults and self.default_of(name) is None
+        """Whether `null` may stand under the key, for "none"; so a route can take back a default. Where two
+        keys set one field, either may have a null that is a value.
+        """
+        field, default = self.field_of(name), self.default_of(name)
+        is_empty = field == name and isinstance(default, tuple | Mapping) and not default
+        return field in self._defaults and (default is None or is_empty)
 
     def doc_of(self, name: str) -> str:
         """What the key `name` does, in one line."""
@@ -168,7 +172,7 @@ class Record(Kind[T]):
     def _schema_of(self, name: str) -> JsonSchema:
         schema = self.keys[name].kind.schema()
         if self.is_nullable(name):
-            schema = {"anyOf": [schema, {"type": "null"}]}
+            schema = _or_null(schema)
         return {"description": self.doc_of(name), **schema}
 
     def _unknown(self, name: str, known: list[str], misplaced: bool) -> str:
@@ -193,6 +197,14 @@ class Record(Kind[T]):
             if self.field_of(name) == field:
                 return key.kind.stand_in
         return ""
+
+
+def _or_null(schema: JsonSchema) -> JsonSchema:
+    """An editor tells what is wrong inside a value by its place, unless there are several schemas for it."""
+    kind = schema.get("type")
+    if isinstance(kind, str) and not schema.keys() & {"enum", "const"}:
+        return {**schema, "type": [kind, "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _built(kind: Kind[Any], value: Any) -> Any:
