@@ -13,10 +13,13 @@ from broker.errors import ConfigurationError
 from mirrormaker.control_access import pause, read_control, resume
 from mirrormaker.reconcile.control import Pause, pause_key
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
+from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import ClusterName, RouteName
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS
+from tests.reconcile.test_halts import HALT
+from tests.reconcile.test_routes import A, selecting
 
 
 def test_what_is_put_at_once_waits_until_the_topic_is_at_hand(
@@ -77,5 +80,29 @@ def test_a_refused_resumption_leaves_nothing_behind(cluster: ClusterFactory, tmp
         wishes = (await read_control(topology.clusters[ClusterName("aggregate")]))[name]
         assert wishes.pause is not None
         assert wishes.resumption is None
+
+    asyncio.run(main())
+
+
+def test_what_stands_after_an_edit_stands_under_the_edit(cluster: ClusterFactory, tmp_path: Path) -> None:
+    (address, *_) = cluster("aggregate").bootstrap
+    file = tmp_path / "topology.yaml"
+    file.write_text(f"clusters: {{aggregate: {{bootstrap: ['{address}']}}}}\nroutes: []\n")
+    edited = selecting(A, include=("flights", "planes"))
+    assert edited.digest != A.digest
+
+    async def main() -> None:
+        board = ControlBoard(load_topology(file).clusters[ClusterName("aggregate")])
+        running = asyncio.create_task(board.run())
+        try:
+            halts = RouteHalts(A, board, "d", SystemClock())
+            for work in (A, edited):
+                halts.change(work)
+                await halts.tell(HALT.trouble, stops_route=True)
+                wishes = await board.wishes(A.name)
+                assert [halt.digest for halt in wishes.halts.values()] == [work.digest]
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
 
     asyncio.run(main())
