@@ -30,6 +30,8 @@ class Item(NamedTuple):
     """See `window_tally`; 0 where nobody asks for it."""
     may_repeat: bool | None = False
     """It may be a copy that was made again, by the producer of its batch; None: its format names none."""
+    is_own: bool = False
+    """The producer of its batch has written copies that the ledger knows."""
 
 
 class Pair(NamedTuple):

@@ -20,14 +20,14 @@ class _Owned(NamedTuple):
 class DestinationIndex:
     """See the module."""
 
-    def __init__(self, passes: Iterable[Pass]) -> None:
-        self._owned: Sequence[_Owned] = sorted(
-            _Owned(place.first, place.next, id(each)) for each in passes for place in each.places()
-        )
+    def __init__(self, passes: Iterable[Pass], others: Iterable[Pass] = ()) -> None:
+        """`others`: of other routes and sources, which judge nothing here: they are nobody's neighbours."""
+        self._own: Sequence[_Owned] = sorted(_places_of(passes))
+        self._owned: Sequence[_Owned] = sorted([*self._own, *_places_of(others)])
 
     def is_owned(self, offset: int) -> bool:
         """Whether the record there is known to any lane."""
-        index = self._before(offset)
+        index = _before(self._owned, offset)
         return index >= 0 and offset < self._owned[index].next
 
     @property
@@ -43,12 +43,12 @@ class DestinationIndex:
         """Whether the last known record before the offset is of this pass; before all of them, the first
         counts.
         """
-        return bool(self._owned) and self._owned[max(self._before(offset), 0)].owner == id(one)
+        return bool(self._own) and self._own[max(_before(self._own, offset), 0)].owner == id(one)
 
     def gaps(self, within: Range) -> Iterator[Range]:
         """Offsets of which no lane knows."""
         at = within.first
-        for index in range(max(self._before(within.first), 0), len(self._owned)):
+        for index in range(max(_before(self._owned, within.first), 0), len(self._owned)):
             first, end, _ = self._owned[index]
             if first >= within.next:
                 break
@@ -58,5 +58,11 @@ class DestinationIndex:
         if at < within.next:
             yield Range(at, within.next)
 
-    def _before(self, offset: int) -> int:
-        return bisect_right(self._owned, (offset, 1 << 63, 0)) - 1
+
+def _places_of(passes: Iterable[Pass]) -> Iterator[_Owned]:
+    return (_Owned(place.first, place.next, id(each)) for each in passes for place in each.places())
+
+
+def _before(owned: Sequence[_Owned], offset: int) -> int:
+    """Index of the last that begins there or before; -1: there is none."""
+    return bisect_right(owned, (offset, 1 << 63, 0)) - 1

@@ -90,10 +90,15 @@ def columns_of(entry: Entry) -> Columns:
 
 
 def items_of(
-    columns: Columns, *, with_time: bool, with_sums: bool = False, may_repeat: bool | None = False
+    columns: Columns,
+    *,
+    with_time: bool,
+    with_sums: bool = False,
+    may_repeat: bool | None = False,
+    is_own: bool = False,
 ) -> list[Item]:
     """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums.
-    `may_repeat`: see `Item`.
+    `may_repeat`, `is_own`: see `Item`.
     """
     headers = map(tuple, columns.headers)
     if with_time:
@@ -102,7 +107,7 @@ def items_of(
         contents = map(hash, zip(columns.keys, columns.values, headers, strict=True))
     sums = checksums_of(columns, with_time=with_time) if with_sums else repeat(0)
     fields = (columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
-    return list(map(Item, *fields, repeat(None), sums, repeat(may_repeat)))
+    return list(map(Item, *fields, repeat(None), sums, repeat(may_repeat), repeat(is_own)))
 
 
 class Repeaters(NamedTuple):
@@ -111,7 +116,9 @@ class Repeaters(NamedTuple):
     producers: Collection[int] = frozenset()
     """Their ids, as the ledger tells, also those of a time in which the route said so; none: not known."""
     is_route_one: bool = True
-    """The route delivers at least once now: where nobody is known, anybody may be one."""
+    """The route delivers at least once now, and nobody else writes there: where none is known, anybody may be
+    one.
+    """
 
     @property
     def are_any(self) -> bool:

@@ -411,12 +411,19 @@ class LaneComparison:
     def _name_extra(self, item: Item) -> None:
         if self._known is None and self._index.first is not None:
             return  # for the lanes to judge that are known to lead there
-        if not self._terms.is_exclusive:
+        if self._is_of_others(item):
             self._findings.outcomes[Outcome.OTHERS] += 1
         elif self._known is None and self._terms.is_source_compacted:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
         else:
             self.strangers.append(item)
+
+    def _is_of_others(self, item: Item) -> bool:
+        """Whether somebody else may have written it, as far as its producer tells: what a mirror repeats, or
+        doubles, is by one of which the ledger has a note or copies.
+        """
+        is_mirrors = self._known is not None and (item.may_repeat is True or item.is_own)
+        return not self._terms.is_exclusive and not is_mirrors
 
     def name_strangers(self, found: Mapping[int, Origin]) -> None:
         """Say what the strangers are; `found`: where contents were found at the source. What a mirror
@@ -425,18 +432,26 @@ class LaneComparison:
         known, brought = self._known, set[Origin]()
         for item in self.strangers:
             origin = found.get(item.content)
-            if origin is None and self._terms.is_source_compacted and item.may_repeat:
+            is_explained = origin is not None and origin.explains
+            if origin is not None and is_explained and self._is_repeated(origin, item):
+                self._findings.outcomes[Outcome.REPEATED] += 1
+            elif not self._terms.is_exclusive and not self._is_doubled(origin, item):
+                self._findings.outcomes[Outcome.OTHERS] += 1
+            elif origin is None and self._terms.is_source_compacted and item.may_repeat:
                 self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
-            elif origin is None or not origin.explains:
+            elif origin is None or not is_explained:
                 before = None if known is None else known.source_before(item.offset)
                 self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
-            elif self._is_repeated(origin, item):
-                self._findings.outcomes[Outcome.REPEATED] += 1
             elif self._is_of_another(origin) and origin not in brought:
                 brought.add(origin)
             else:
                 self._add(DifferenceKind.DOUBLED, origin.offset, item.offset, origin.source)
         self.strangers = []
+
+    def _is_doubled(self, origin: Origin | None, there: Item) -> bool:
+        """Whether the route itself wrote once more, where others may write too, what it never repeats."""
+        is_known = origin is not None and origin.place is not None and not origin.is_elsewhere
+        return there.is_own and is_known and self._terms.delivery is not Delivery.AT_LEAST_ONCE
 
     def _is_of_another(self, origin: Origin) -> bool:
         """Whether it is what a process of another lane brought here and ended before it wrote that down; at

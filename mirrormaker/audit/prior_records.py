@@ -49,7 +49,7 @@ class PriorRecords:
         within = prior_places(view, source, to)
         if not within.length:
             return
-        may_be_copies = view.is_exclusive and view.repeaters.are_any
+        may_be_copies = view.repeaters.are_any
         last: deque[int] = deque(maxlen=GAP_RECORDS_MAX if may_be_copies else 0)
         count = await self._read_there(to, within, expectation, last, tell)
         copies = 0

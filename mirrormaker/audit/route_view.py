@@ -92,7 +92,7 @@ class RouteView:
     @property
     def is_exclusive(self) -> bool:
         """Whether nobody but the route writes to its topics."""
-        return not self.route.provenance and not self.route.topics.merge
+        return is_exclusive(self.route)
 
     def data_lanes(self, source: TopicPartition) -> list[tuple[int, TopicPartition]]:
         """The lanes that records take, by their number; not those for notes and dead letters."""
@@ -208,7 +208,8 @@ async def view_route(
         returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         repeaters=Repeaters(
-            frozenset(view.producers(source.cluster_id)), route.delivery is Delivery.AT_LEAST_ONCE
+            frozenset(view.producers(source.cluster_id)),
+            route.delivery is Delivery.AT_LEAST_ONCE and is_exclusive(route),
         ),
         compacted_sources=_topics_with(here, _POLICY, "compact"),
         compacted_destinations=_topics_with(kept, _POLICY, "compact"),
@@ -246,6 +247,11 @@ def _with_former(
     return {each: lane_map.widened(former.get(each, ())) for each, lane_map in lanes.items()}
 
 
+def is_exclusive(route: RouteSpec) -> bool:
+    """Whether nobody but the route writes to its topics."""
+    return not route.provenance and not route.topics.merge
+
+
 def committed_only(route: RouteSpec) -> bool:
     """Whether the route takes records of transactions only once these are committed."""
     return route.isolation is Isolation.READ_COMMITTED
@@ -264,10 +270,11 @@ def _read_lanes(
     existing: Iterable[TopicPartition],
 ) -> tuple[dict[tuple[TopicPartition, TopicPartition], list[Pass]], dict[TopicPartition, DestinationIndex]]:
     """Passes of the route's own lanes, and what is known of each of these partitions of the destination. In
-    the lane of a merged topic there may be pages of other routes.
+    the lane of a merged topic there may be pages of other routes, and in one that is written at both ends
+    those from other clusters.
     """
     passes: dict[tuple[TopicPartition, TopicPartition], list[Pass]] = {}
-    by_destination: dict[TopicPartition, list[Pass]] = {to: [] for to in existing}
+    by_destination: dict[TopicPartition, tuple[list[Pass], list[Pass]]] = {to: ([], []) for to in existing}
     own = {
         lane: each
         for each, lane_map in lanes.items()
@@ -279,10 +286,12 @@ def _read_lanes(
             continue
         mine = passes_of(ledger.of_route(route.name))
         others = passes_of(page for page in ledger.pages() if page.route not in (None, route.name))
-        by_destination.setdefault(lane.destination, []).extend((*mine, *others))
+        here, elsewhere = by_destination.setdefault(lane.destination, ([], []))
+        (here if lane.cluster == source.cluster_id else elsewhere).extend(mine)
+        elsewhere.extend(others)
         if lane in own and mine:
             passes[own[lane], lane.destination] = mine
-    return passes, {to: DestinationIndex(found) for to, found in by_destination.items()}
+    return passes, {to: DestinationIndex(*found) for to, found in by_destination.items()}
 
 
 async def _carried_ids(source: Cluster) -> frozenset[int]:

@@ -38,6 +38,8 @@ class StretchReading:
         self._check = check
         self._repeaters = repeaters
         self._name_strangers = name_strangers
+        self._own_producers: set[int] = set()
+        """Of batches that the ledger knows as copies of this stretch."""
 
     async def read(self, one: LogReader, other: LogReader) -> None:
         """Compare what the two read: source and destination. Raises BrokerError, CorruptRecordsError."""
@@ -80,6 +82,7 @@ class StretchReading:
             return False
         if self._check is not None:
             self._check.take_destination(beside.header)
+        self._is_own(beside)
         there.take()
         return True
 
@@ -98,8 +101,20 @@ class StretchReading:
             with_time=expectation.with_time,
             with_sums=expectation.with_sums,
             may_repeat=self._repeaters.may_have_written(entry),
+            is_own=self._is_own(entry),
         )
         self._comparison.take_destination(_within(items, within))
+
+    def _is_own(self, entry: Entry) -> bool:
+        """Whether the producer of a batch of the destination has written copies that are known, as far as
+        read.
+        """
+        header, known = entry.header, self._stretch.known
+        if header is None or known is None or header.producer_id < 0:
+            return False
+        if known.source_of(header.base_offset) is not None:
+            self._own_producers.add(header.producer_id)
+        return header.producer_id in self._own_producers
 
 
 def _within(items: list[Item], within: Range) -> list[Item]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -370,6 +372,41 @@ def test_records_of_others_are_nobodys_business_where_others_may_write() -> None
     assert (told(shared), shared.outcomes[Outcome.OTHERS]) == ([], 1)
     own = compare(items([0, 1]), items([5, 0, 1, 77]), known)
     assert told(own) == [("unexplained", 1, 3)], "only what stands before all that is known is no difference"
+
+
+@pytest.mark.parametrize(
+    ("delivery", "copy", "outcome", "is_doubled"),
+    [
+        (Delivery.AT_LEAST_ONCE, {"may_repeat": True}, Outcome.REPEATED, False),
+        (Delivery.AT_LEAST_ONCE, {"is_own": True}, Outcome.OTHERS, False),
+        (Delivery.AT_LEAST_ONCE, {}, Outcome.OTHERS, False),
+        (Delivery.AT_LEAST_ONCE, {"may_repeat": None}, Outcome.OTHERS, False),
+        (Delivery.EXACTLY_ONCE, {"is_own": True}, None, True),
+        (Delivery.EXACTLY_ONCE, {"is_own": True, "may_repeat": True}, Outcome.REPEATED, False),
+        (Delivery.EXACTLY_ONCE, {}, Outcome.OTHERS, False),
+        (Delivery.EXACTLY_ONCE, {"is_own": True, "content": 77}, Outcome.OTHERS, False),
+        (Delivery.AT_MOST_ONCE, {"is_own": True}, None, True),
+    ],
+)
+def test_where_others_may_write_the_producer_tells_what_the_route_wrote_once_more(
+    delivery: Delivery, copy: dict[str, Any], outcome: Outcome | None, is_doubled: bool
+) -> None:
+    (known,) = passes_of([page(0, 0, 3)])
+    there = [*items(range(3)), items([1], 3)[0]._replace(**copy)]
+    findings = compare(items(range(3)), there, known, delivery=delivery, is_exclusive=False)
+    assert told(findings) == ([("doubled", 1, 3)] if is_doubled else [])
+    assert (findings.outcomes, findings.equal) == (Counter([outcome] if outcome else []), 3)
+
+
+def test_behind_records_of_another_route_each_judges_what_is_behind_its_own() -> None:
+    (known,) = passes_of([page(0, 0, 2)])
+    (other,) = passes_of([page(50, 2, 1)])
+    for index in (DestinationIndex([known], [other]), DestinationIndex([other], [known])):
+        assert index.is_owned(1)
+        assert index.is_owned(2)
+        assert list(index.gaps(Range(0, 5))) == [Range(3, 5)]
+    index = DestinationIndex([known], [other])
+    assert (index.is_neighbour(known, 4), index.is_neighbour(other, 4)) == (True, False)
 
 
 def test_what_stands_before_all_that_any_lane_knows_was_there_before() -> None:

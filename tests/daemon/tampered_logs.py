@@ -56,6 +56,23 @@ def tamper(cluster: EmbeddedCluster, changes: Mapping[TopicPartition, tuple[Chan
     cluster.start_node(1)
 
 
+def append_again(cluster: EmbeddedCluster, partition: TopicPartition) -> int:
+    """The first transaction of a partition once more at its end, by its producer; where it is then."""
+    cluster.stop_node(1)
+    files = sorted(cluster.spec.directory.rglob(f"{partition}/*.log"))
+    logs = [file.read_bytes() for file in files]
+    batches = [(log[at : at + each.size], each) for log in logs for at, each in iterate_batches(log)]
+    end = next_offset = batches[-1][1].next_offset
+    for batch, header in batches:
+        logs[-1] += next_offset.to_bytes(8) + batch[8:]
+        next_offset += header.last_offset_delta + 1
+        if header.is_control:
+            break
+    files[-1].write_bytes(logs[-1])
+    cluster.start_node(1)
+    return end
+
+
 def _rewrite(file: Path, change: Change, offset: int) -> bool:
     """Whether the segment has the record."""
     log = file.read_bytes()
