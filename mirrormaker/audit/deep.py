@@ -19,13 +19,15 @@ from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.header_check import HeaderCheck
-from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms, Origin
+from mirrormaker.audit.lane_comparison import LaneComparison
 from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place
+from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, committed_only
+from mirrormaker.audit.strangers import Origin
 from mirrormaker.audit.stretch_reading import StretchReading
 from mirrormaker.audit.stretches import Stretch, stretches_of
 from mirrormaker.audit.window_tally import WindowTally
@@ -117,7 +119,8 @@ class DeepAudit:
     ) -> None:
         tell = None if tally is None else partial(tally.add, destination=True)
         before = self._prior.bytes
-        await self._prior.judge(source, to, self._expectations.of(source, to, number), findings, tell)
+        expectation = self._expectations.of(source, to, number, tells_filtered=True)
+        await self._prior.judge(source, to, expectation, findings, tell)
         self.bytes += self._prior.bytes - before
 
     def _is_elsewhere(
@@ -208,9 +211,9 @@ class DeepAudit:
     async def _name_strangers(
         self, comparison: LaneComparison, source: TopicPartition, to: TopicPartition, number: int
     ) -> None:
-        wanted = {item.content for item in comparison.strangers}
+        wanted = {item.content for item in comparison.strangers.items}
         if wanted:
-            comparison.name_strangers(await self._find(source, to, number, wanted))
+            comparison.strangers.name(await self._find(source, to, number, wanted))
 
     async def _find(
         self, source: TopicPartition, to: TopicPartition, number: int, wanted: Collection[int]
@@ -225,7 +228,7 @@ class DeepAudit:
         for is_wide in (False, True):
             for lane, index, passes in looked_at:
                 left = [each for each in wanted if each not in found]
-                expectation = self._expectations.of(lane, to, index, is_wide=is_wide)
+                expectation = self._expectations.of(lane, to, index, is_wide=is_wide, tells_filtered=True)
                 if is_wide and expectation.places is None:
                     continue
                 if left:
@@ -253,7 +256,12 @@ class DeepAudit:
                     if item.content in wanted and item.content not in found:
                         place = last_place(passes, item.offset)
                         found[item.content] = Origin(
-                            source, item.offset, place, item.offset >= reached, expectation.is_wide
+                            source,
+                            item.offset,
+                            place,
+                            is_behind=item.offset >= reached,
+                            is_elsewhere=expectation.is_wide,
+                            is_filtered=item.outcome is Outcome.LEFT_OUT,
                         )
                 if len(found) == len(wanted):
                     break

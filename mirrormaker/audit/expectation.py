@@ -58,6 +58,12 @@ class Expectation:
     """Records of all lanes to the topic are meant, not those of this one alone."""
     steps: PartitionSteps | None = None
     """None: records go as they are."""
+    unfiltered: PartitionSteps | None = None
+    """The same without filters, for what was copied before the file had one that lets it go; None: there are
+    none.
+    """
+    tells_filtered: bool = False
+    """What filters let go is told as well, as `left_out`: it may have been copied before."""
     has_function: bool = False
     """One of the steps is a function of the route's own."""
     on_record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL
@@ -74,6 +80,8 @@ class Expectation:
     """What the ledger knows of the lane here: a record that it has a copy of was not left out, whatever else
     is said of it.
     """
+    copied: Sequence[Pass] = ()
+    """What the ledger knows of all lanes of the partition."""
     places: LanePlaces | None = None
     """Where records are that may be in one lane or another; None: there is one lane."""
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -94,16 +102,23 @@ class Expectation:
         """The records of a batch that the lane should have, of these source offsets. Raises
         CorruptRecordsError.
         """
-        columns = columns_of(entry)
+        columns, filtered = columns_of(entry), set[int]()
         if self.steps is not None:
-            columns = self._stepped(columns, self.steps, within)
+            columns = self._stepped(columns, self.steps, within, filtered)
         items = items_of(columns, with_time=self.with_time, with_sums=self.with_sums)
         if columns.offsets and (columns.offsets[0] < within.first or columns.offsets[-1] >= within.next):
             items = [item for item in items if within.first <= item.offset < within.next]
         if self.is_plain(entry):
             return items
         is_carried = entry.header is not None and entry.header.producer_id in self.carried_ids
-        return [item._replace(outcome=self._outcome(item.offset, is_carried)) for item in items]
+        return [
+            item._replace(
+                outcome=Outcome.LEFT_OUT
+                if item.offset in filtered
+                else self._outcome(item.offset, is_carried)
+            )
+            for item in items
+        ]
 
     def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
         """What it counts as where it is not at the destination."""
@@ -128,24 +143,38 @@ class Expectation:
             return lane in self.places.lanes_beside(self.lane)
         return self.places.lane_of(lane, offset) == self.lane
 
-    def _stepped(self, columns: Columns, steps: PartitionSteps, within: Range) -> Columns:
+    def _stepped(self, columns: Columns, steps: PartitionSteps, within: Range, filtered: set[int]) -> Columns:
+        """`filtered`: takes the offsets of records that are told though filters let them go."""
         made: list[Record] = []
         for key, value, offset, timestamp, headers in zip(*columns, strict=True):
             if not within.first <= offset < within.next:
                 continue
+            record = Record(offset, timestamp, 0, key, value, headers)
             try:
-                sent = steps.apply(Record(offset, timestamp, 0, key, value, headers))
+                sent = steps.apply(record) or self._sent_before(record, filtered)
             except RecordError:
                 is_parked = self.on_record_error is RecordErrorPolicy.PARK
                 self.outcomes[Outcome.PARKED if is_parked else Outcome.NOTED] += self.lane == 0
                 continue
-            if not sent:
+            if not sent and not any(each.has_copy_of(offset) for each in self.copied):
                 self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
             made += [record for lane, record in sent if self._is_meant(lane, offset)]
-        return Columns(
-            [each.key for each in made],
-            [each.value for each in made],
-            [each.offset for each in made],
-            [each.timestamp for each in made],
-            [each.headers for each in made],
-        )
+        return _columns_of(made)
+
+    def _sent_before(self, record: Record, filtered: set[int]) -> Sequence[tuple[int, Record]]:
+        """What was made of a record that filters let go now, where it has been copied, or is told anyway."""
+        if self.unfiltered is None or not (self._is_copied(record.offset) or self.tells_filtered):
+            return ()
+        if self.tells_filtered:
+            filtered.add(record.offset)
+        return self.unfiltered.apply(record)
+
+
+def _columns_of(records: Sequence[Record]) -> Columns:
+    return Columns(
+        [each.key for each in records],
+        [each.value for each in records],
+        [each.offset for each in records],
+        [each.timestamp for each in records],
+        [each.headers for each in records],
+    )

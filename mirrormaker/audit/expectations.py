@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.types import TopicPartition
 from mirrormaker.audit.expectation import Expectation, LanePlaces
 from mirrormaker.audit.lane_runs import Pass
@@ -30,21 +32,26 @@ class Expectations:
         number: int,
         *,
         is_wide: bool = False,
+        tells_filtered: bool = False,
         known: Pass | None = None,
     ) -> Expectation:
         """What the lane of that number should have of the source; `is_wide`: with the others to its topic.
-        `known`: see `Expectation`.
+        `tells_filtered`, `known`: see `Expectation`.
         """
         view = self._view
         route = view.route
         steps = self._steps_of(source.topic)
         is_spread = route.topics.partitions is not PartitionPolicy.SAME or view.lanes[source].is_spread()
+
+        def compiled(steps: TopicSteps) -> PartitionSteps:
+            return PartitionSteps(steps, view.lanes[source], route.topics.partitions, source.partition)
+
         return Expectation(
             lane=number,
             is_wide=is_wide,
-            steps=PartitionSteps(steps, view.lanes[source], route.topics.partitions, source.partition)
-            if is_spread or not steps.is_empty
-            else None,
+            steps=compiled(steps) if is_spread or not steps.is_empty else None,
+            unfiltered=compiled(replace(steps, wanted=None)) if steps.wanted is not None else None,
+            tells_filtered=tells_filtered,
             has_function=any(
                 isinstance(each.step, CallFunction) and is_for(each.topics, source.topic)
                 for each in route.transforms
@@ -56,6 +63,9 @@ class Expectations:
             with_time=to.topic not in view.timed_destinations,
             with_sums=self._with_sums,
             known=known,
+            copied=[
+                each for _, there in view.data_lanes(source) for each in view.passes.get((source, there), ())
+            ],
             places=self._places(source) if is_spread else None,
         )
 

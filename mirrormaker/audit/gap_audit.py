@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
+from typing import NamedTuple
 
 from broker.client.backoff import system_random
 from broker.errors import ErrorCode, ProtocolError
@@ -51,6 +52,12 @@ SLACK_OFFSETS = 10_000
 
 Lane = tuple[TopicPartition, TopicPartition]
 """Source and destination."""
+
+
+class _Origin(NamedTuple):
+    offset: int
+    is_filtered: bool
+    """The filters of the route let it go, as they are now."""
 
 
 class GapAudit:
@@ -188,20 +195,22 @@ class GapAudit:
         """
         holes = self._holes(source, passes)
         wanted = {item.content for item in items if holes or self._may_be_left(item)}
-        offsets = await self._find(source, to, number, passes, gap, wanted)
+        origins = await self._find(source, to, number, passes, gap, wanted)
         left: list[Item] = []
         found: dict[int, None] = {}
+        reached = self._first(source, passes, gap)
         for item in items:
             is_any = self._may_be_left(item)
-            known = [each for each in offsets.get(item.content, ()) if is_any or _is_in(holes, each)]
+            known = [each for each in origins.get(item.content, ()) if is_any or _is_in(holes, each.offset)]
             if not known:
                 left.append(item)
                 continue
-            offset = next((each for each in known if each not in found), known[0])
+            offset, is_filtered = next((each for each in known if each.offset not in found), known[0])
             is_again = offset in found or any(isinstance(each.place_of(offset), int) for each in passes)
-            if not is_again:
+            is_repeated = offset >= reached if item.may_repeat is None else item.may_repeat
+            if not is_again and (not is_filtered or _is_in(holes, offset)):
                 found[offset] = None
-            elif offset >= self._first(source, passes, gap) if item.may_repeat is None else item.may_repeat:
+            elif is_repeated:
                 findings.outcomes[Outcome.REPEATED] += 1
             else:
                 left.append(item)
@@ -244,16 +253,17 @@ class GapAudit:
         passes: Sequence[Pass],
         gap: Range,
         wanted: AbstractSet[int],
-    ) -> dict[int, list[int]]:
-        """Source offsets by content, of records that a process may have left there."""
-        found: dict[int, list[int]] = {}
-        expectation = self._expectations.of(source, to, number)
+    ) -> dict[int, list[_Origin]]:
+        """By content, records that a process may have left there."""
+        found: dict[int, list[_Origin]] = {}
+        expectation = self._expectations.of(source, to, number, tells_filtered=True)
         for within in self._origins(source, passes, gap):
             if found.keys() >= wanted:
                 break
             async for item in self._read_source(source, expectation, within):
                 if item.content in wanted:
-                    found.setdefault(item.content, []).append(item.offset)
+                    origin = _Origin(item.offset, item.outcome is Outcome.LEFT_OUT)
+                    found.setdefault(item.content, []).append(origin)
         return found
 
     def _origins(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> Iterator[Range]:

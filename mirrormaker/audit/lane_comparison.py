@@ -7,16 +7,15 @@ known to the ledger, goes by content and order (`alignment`). In the end what st
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
-from broker.types import TopicPartition
 from mirrormaker.audit.alignment import NO_SKIPS, WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
-from mirrormaker.audit.lane_runs import OtherPasses, Pass, Whereabouts
-from mirrormaker.audit.ranges import NOTHING, Range
+from mirrormaker.audit.findings import DifferenceKind, Findings, Outcome
+from mirrormaker.audit.lane_runs import Pass, Whereabouts
+from mirrormaker.audit.lane_terms import LaneTerms
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.strangers import Strangers
 from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.topology.model import Delivery
 
@@ -25,54 +24,6 @@ PAIRS_MAX = 20_000
 
 PAIRS_KEPT = 2 * WINDOW
 """The last of what stands apart, which is named with what comes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneTerms:
-    """What decides how a lane is judged."""
-
-    source: TopicPartition
-    destination: TopicPartition
-    delivery: Delivery
-    is_exclusive: bool = True
-    """Nobody but the route writes to the destination partition."""
-    destination_start: int = 0
-    """First offset that is kept there."""
-    written_meanwhile: Range = NOTHING
-    """Offsets there that are not read: records came to stand there while the audit began."""
-    is_source_compacted: bool = False
-    compacted_to: int = 0
-    """Offsets of a compacted destination before this may have been compacted away: its end, which compaction
-    never lowers. 0: it is not compacted.
-    """
-    repeated_to: int = 0
-    """Source offsets before this have been judged already: a pass before had them."""
-    lost: Sequence[Range] = ()
-    """Source offsets that may have been lost while the route delivered at most once."""
-    is_elsewhere: Callable[[int], bool] = lambda _: False
-    """Whether the record at a source offset is in another lane to the same topic, by the ledger."""
-    kin: OtherPasses = field(default_factory=OtherPasses)
-    """Of the lane: they may have what this one left out, or left to another lane."""
-
-
-class Origin(NamedTuple):
-    """Where a stranger was found at the source."""
-
-    source: TopicPartition
-    offset: int
-    place: int | None
-    """Where the ledger has the copy of it; None: nowhere."""
-    is_behind: bool = False
-    """It lies behind all that the ledger knows: copies of it may not have been written down yet."""
-    is_elsewhere: bool = False
-    """It belongs into another partition of the topic, as that has other partitions than it had; so does
-    `place`.
-    """
-
-    @property
-    def explains(self) -> bool:
-        """Whether it tells how a copy came about."""
-        return not self.is_elsewhere or self.is_behind or self.place is not None
 
 
 class LaneComparison:
@@ -88,8 +39,7 @@ class LaneComparison:
         skips: Skips = NO_SKIPS,
     ) -> None:
         """`known`: what the ledger says, None: nothing. `tally`: by window. `skips`: see `Alignment`."""
-        self.strangers: list[Item] = []
-        """Records of the destination that are to be looked for in the source; see `name_strangers`."""
+        self.strangers = Strangers(terms, findings, known, index)
         self._terms = terms
         self._findings = findings
         self._known = known
@@ -118,12 +68,12 @@ class LaneComparison:
         """Records that are in memory: of either side no more than `WINDOW` and what is taken at once, beside
         `PAIRS_MAX` of those that stand apart and as many strangers.
         """
-        return len(self._expected) + len(self._there) + self._alignment.held + len(self.strangers)
+        return len(self._expected) + len(self._there) + self._alignment.held + len(self.strangers.items)
 
     @property
     def has_many_strangers(self) -> bool:
         """Whether it is time to name them."""
-        return len(self.strangers) >= PAIRS_MAX
+        return len(self.strangers.items) >= PAIRS_MAX
 
     @property
     def wants_destination(self) -> bool:
@@ -416,7 +366,7 @@ class LaneComparison:
         elif self._known is None and self._terms.is_source_compacted:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
         else:
-            self.strangers.append(item)
+            self.strangers.items.append(item)
 
     def _is_of_others(self, item: Item) -> bool:
         """Whether somebody else may have written it, as far as its producer tells: what a mirror repeats, or
@@ -425,69 +375,8 @@ class LaneComparison:
         is_mirrors = self._known is not None and (item.may_repeat is True or item.is_own)
         return not self._terms.is_exclusive and not is_mirrors
 
-    def name_strangers(self, found: Mapping[int, Origin]) -> None:
-        """Say what the strangers are; `found`: where contents were found at the source. What a mirror
-        repeated may have been compacted away there.
-        """
-        known, brought = self._known, set[Origin]()
-        for item in self.strangers:
-            origin = found.get(item.content)
-            is_explained = origin is not None and origin.explains
-            if origin is not None and is_explained and self._is_repeated(origin, item):
-                self._findings.outcomes[Outcome.REPEATED] += 1
-            elif not self._terms.is_exclusive and not self._is_doubled(origin, item):
-                self._findings.outcomes[Outcome.OTHERS] += 1
-            elif origin is None and self._terms.is_source_compacted and item.may_repeat:
-                self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
-            elif origin is None or not is_explained:
-                before = None if known is None else known.source_before(item.offset)
-                self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
-            elif self._is_of_another(origin) and origin not in brought:
-                brought.add(origin)
-            else:
-                self._add(DifferenceKind.DOUBLED, origin.offset, item.offset, origin.source)
-        self.strangers = []
-
-    def _is_doubled(self, origin: Origin | None, there: Item) -> bool:
-        """Whether the route itself wrote once more, where others may write too, what it never repeats."""
-        is_known = origin is not None and origin.place is not None and not origin.is_elsewhere
-        return there.is_own and is_known and self._terms.delivery is not Delivery.AT_LEAST_ONCE
-
-    def _is_of_another(self, origin: Origin) -> bool:
-        """Whether it is what a process of another lane brought here and ended before it wrote that down; at
-        most once nobody copied it again, and that lane finds it beside its own.
-        """
-        is_unknown = origin.place is None and not origin.is_elsewhere
-        return (
-            self._terms.delivery is Delivery.AT_MOST_ONCE
-            and is_unknown
-            and origin.source != self._terms.source
-        )
-
-    def _is_repeated(self, origin: Origin, there: Item) -> bool:
-        """Whether a copy was left by a process that ended before it wrote it down: at least once, the record
-        was copied again later, and that copy is known, or about to be. One behind that may be of a process
-        that stood still while another took over. Either is by the producer of a mirror that delivered at
-        least once, where the format names producers, and stands where the ledger knows of no other record.
-        """
-        if self._index.is_owned(there.offset):
-            return False
-        if origin.place is None or origin.is_elsewhere:
-            return (origin.is_behind or origin.is_elsewhere) and there.may_repeat is True
-        return there.offset < origin.place if there.may_repeat is None else there.may_repeat
-
-    def _add(
-        self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None
-    ) -> None:
-        self._findings.add(
-            Difference(
-                kind=kind,
-                source=source or self._terms.source,
-                source_offset=offset,
-                destination=self._terms.destination,
-                destination_offset=to,
-            )
-        )
+    def _add(self, kind: DifferenceKind, offset: int, to: int | None) -> None:
+        self._findings.add(self._terms.difference(kind, offset, to))
 
 
 def _is_before(known: Pass, there: Item, item: Item) -> bool:

@@ -15,9 +15,11 @@ from mirrormaker.audit.alignment import WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.expectation import LanePlaces
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.lane_comparison import PAIRS_MAX, LaneComparison, LaneTerms, Origin
+from mirrormaker.audit.lane_comparison import PAIRS_MAX, LaneComparison
 from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place, passes_of
+from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.strangers import Origin, Strangers
 from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
 
@@ -66,7 +68,7 @@ def compare(
     comparison.end()
     passes = [] if known is None else [known]
     reached = len(source) if known is None else known.source.next
-    comparison.name_strangers(
+    comparison.strangers.name(
         {
             item.content: Origin(SOURCE, item.offset, last_place(passes, item.offset), item.offset >= reached)
             for item in reversed(source)
@@ -208,27 +210,6 @@ def test_what_a_pass_left_out_is_in_another_of_the_lane() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "is_behind", "may_repeat", "kind"),
-    [
-        (4, False, True, None),
-        (None, True, True, None),
-        (4, False, False, "doubled"),
-        (None, False, True, "unexplained"),
-    ],
-)
-def test_a_copy_of_a_record_that_belongs_to_another_partition_now_is_explained_by_that(
-    place: int | None, is_behind: bool, may_repeat: bool, kind: str | None
-) -> None:
-    findings = Findings()
-    terms = LaneTerms(source=SOURCE, destination=DESTINATION, delivery=Delivery.AT_LEAST_ONCE)
-    comparison = LaneComparison(terms, findings, None, DestinationIndex(()))
-    comparison.strangers = [items([7])[0]._replace(may_repeat=may_repeat)]
-    comparison.name_strangers({7: Origin(SOURCE, 3, place, is_behind, is_elsewhere=True)})
-    assert [each.kind.value for each in findings.differences] == ([] if kind is None else [kind])
-    assert findings.outcomes[Outcome.REPEATED] == (kind is None)
-
-
-@pytest.mark.parametrize(
     ("may_repeat", "kinds"), [(True, []), (False, ["unexplained"]), (None, ["unexplained"])]
 )
 def test_what_a_mirror_repeated_may_have_been_compacted_away_at_the_source(
@@ -261,9 +242,9 @@ def test_what_a_killed_process_brought_behind_records_of_another_lane_is_that_la
     def judge(delivery: Delivery, *offsets: int) -> Findings:
         findings = Findings()
         terms = LaneTerms(source=TopicPartition("flights", 1), destination=DESTINATION, delivery=delivery)
-        comparison = LaneComparison(terms, findings, other, DestinationIndex([known, other]))
-        comparison.strangers = [items([2], offset)[0] for offset in offsets]
-        comparison.name_strangers({2: Origin(SOURCE, 2, None, is_behind=True)})
+        strangers = Strangers(terms, findings, other, DestinationIndex([known, other]))
+        strangers.items = [items([2], offset)[0] for offset in offsets]
+        strangers.name({2: Origin(SOURCE, 2, None, is_behind=True)})
         return findings
 
     beside = judge(Delivery.AT_MOST_ONCE, 4)

@@ -15,8 +15,9 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Entry, Repeaters
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms
+from mirrormaker.audit.lane_comparison import LaneComparison
 from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.stretch_reading import StretchReading
 from mirrormaker.audit.stretches import Stretch
@@ -59,7 +60,7 @@ def compare(source: Log, to: Log, known: Pass | None, counts: tuple[int, int], *
     stretch = Stretch(source=Range(0, counts[0]), to=Range(0, counts[1]), known=known, repeated_to=0)
 
     async def name() -> None:
-        comparison.name_strangers({})
+        comparison.strangers.name({})
 
     reading = StretchReading(stretch, comparison, Expectation(known=known), None, Repeaters(), name)
     asyncio.run(reading.read(cast("Any", source), cast("Any", to)))

@@ -403,6 +403,44 @@ def test_copies_of_a_process_that_was_killed_before_it_wrote_them_down_are_repea
     assert found(audit(file, "--deep")[1]) == [("doubled", 19, 80, 1)]
 
 
+def test_what_was_copied_before_a_filter_came_is_equal_and_what_was_copied_again_is_repeated(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path
+) -> None:
+    """The ledger has the copies, whatever the filters of the file let go since."""
+    topic, often = "filtered-later", {"commit_interval_ms": 60_000}
+    create(sides[0], topic, 1, **KEPT)
+    write(sides[0], topic, numbered(range(20)))
+    running = mirror.of_file(topology(tmp_path, sides, topic))
+    running.start()
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 20, "copied")
+    assert running.stop() == 0
+    topology(tmp_path, sides, topic, **often)
+    running.start()
+    write(sides[0], topic, numbered(range(20, 40)))
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 40, "copied, and not written down")
+    running.kill()
+    running.start()
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 60, "copied again")
+    assert running.stop() == 0
+    running.start()
+    write(sides[0], topic, numbered(range(40, 50)))
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 70, "copied, and not written down")
+    running.kill()
+    topology(tmp_path, sides, topic, filters=[{"drop": {"key_matches": "key-[01]"}}])
+    running.start()
+    write(sides[0], topic, numbered(range(50, 60)))
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 70 + 12, "what the filter lets through")
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route)) == (0, []), (options, route)
+        assert (route["equal"], route["outcomes"]) == (52, {"left_out": 8, "repeated": 30}), options
+    write(sides[1], f"jfk.{topic}", numbered([5, 40, 7]), **{"enable.idempotence": True})
+    assert found(audit(running.file)[1]) == [("unexplained", 59, 82, 3)]
+    by_reading = [("doubled", 5, 82, 1), ("doubled", 7, 84, 1), ("unexplained", 59, 83, 1)]
+    assert found(audit(running.file, "--deep")[1]) == by_reading
+
+
 def test_what_stands_at_the_destination_of_a_partition_that_was_always_empty_was_there_before(
     sides: Sides, copied: Callable[..., MirrorProcess]
 ) -> None:
