@@ -10,7 +10,7 @@ between its pages, the route was at most once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from typing import NamedTuple
@@ -21,13 +21,13 @@ from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import columns_of, items_of
-from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range, joined, outside, total
-from mirrormaker.audit.route_view import RouteView, committed_only
+from mirrormaker.audit.route_view import RouteView
+from mirrormaker.audit.source_reading import SourceReading
 from mirrormaker.topology.model import Delivery
 
 GAPS_READ_MAX = 1_000
@@ -67,14 +67,20 @@ class GapAudit:
         """`looked_to`: offsets of the destination before which such records have been told already, by lane:
         each judges what stands behind its own records.
         """
-        self.bytes = 0
-        """Read of both sides."""
+        self._bytes = 0
+        """Read of the destination."""
         self.looked_to = dict(looked_to)
         """The same now."""
         self._view = view
         self._expectations = Expectations(view)
+        self._reading = SourceReading(view)
         self._lane_there = ""
         """Of the connections to the destination, by which all of a partition is read."""
+
+    @property
+    def bytes(self) -> int:
+        """Read of both sides."""
+        return self._bytes + self._reading.bytes
 
     async def lane(
         self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
@@ -242,7 +248,7 @@ class GapAudit:
                 if len(items) >= GAP_RECORDS_MAX:
                     findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)
                     break
-        self.bytes += reader.bytes
+        self._bytes += reader.bytes
         return items
 
     async def _find(
@@ -260,10 +266,11 @@ class GapAudit:
         for within in self._origins(source, passes, gap):
             if found.keys() >= wanted:
                 break
-            async for item in self._read_source(source, expectation, within):
-                if item.content in wanted:
-                    origin = _Origin(item.offset, item.outcome is Outcome.LEFT_OUT)
-                    found.setdefault(item.content, []).append(origin)
+            async with aclosing(self._reading.items(source, expectation, within)) as items:
+                async for item in items:
+                    if item.content in wanted:
+                        origin = _Origin(item.offset, item.outcome is Outcome.LEFT_OUT)
+                        found.setdefault(item.content, []).append(origin)
         return found
 
     def _origins(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> Iterator[Range]:
@@ -295,24 +302,6 @@ class GapAudit:
         """The source offset behind the last known record before the gap."""
         before = _source_before(passes, gap.first)
         return self._view.begun_at(source, passes) if before is None else before + 1
-
-    async def _read_source(
-        self, source: TopicPartition, expectation: Expectation, within: Range
-    ) -> AsyncIterator[Item]:
-        view = self._view
-        reader = LogReader(
-            view.source,
-            source,
-            within,
-            committed_only=committed_only(view.route),
-            lane=view.source.new_lane("audit"),
-        )
-        async with aclosing(reader.entries()) as entries:
-            async for entry in entries:
-                for item in expectation.items(entry, within):
-                    yield item
-        self.bytes += reader.bytes
-        await view.source.release_lane(reader.lane)
 
 
 def _is_in(ranges: Sequence[Range], offset: int) -> bool:

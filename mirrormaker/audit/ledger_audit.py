@@ -1,5 +1,5 @@
 """A route audited by its ledger and by what both clusters say of their ends: no records are read, but those
-at the destination that no page knows of, and what of the source may explain them.
+at the destination that no page knows of, what of the source may explain them, and what may be lost.
 
 What is found so: source offsets that were never dealt with, records that the destination has lost from its
 end, and records that stand there and come from nowhere.
@@ -15,6 +15,7 @@ from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Out
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.lost_places import lost_places
+from mirrormaker.audit.lost_records import LostRecords
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
 from mirrormaker.audit.ranges import Range, joined, outside, total
@@ -32,11 +33,12 @@ class LedgerAudit:
         """
         self._view = view
         self._gaps = GapAudit(view, looked_to or {})
+        self._lost = LostRecords(view)
 
     @property
     def bytes(self) -> int:
-        """Read of both sides, for records that no page knows of."""
-        return self._gaps.bytes
+        """Read of both sides, for records that no page knows of, and of what may be lost."""
+        return self._gaps.bytes + self._lost.bytes
 
     @property
     def looked_to(self) -> Mapping[Lane, int]:
@@ -76,7 +78,11 @@ class LedgerAudit:
                 if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     raise
                 audit.problem = f"what the ledger does not know of {to} cannot be read: {error}"
-        judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
+        lost = judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
+        try:
+            await self._lost.count(source, lost, findings)
+        except CorruptRecordsError as error:
+            audit.problem = f"damaged records: {error}"
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
         findings.sort()
         return audit
@@ -113,10 +119,11 @@ def judge_source(
     lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]],
     found: Sequence[Range],
     findings: Findings,
-) -> None:
+) -> list[Range]:
     """Whether all source offsets that the route has passed were dealt with; `found`: those of records that
-    are at the destination, and that no page knows of.
+    are at the destination, and that no page knows of. What at most once may have lost, which is not counted.
     """
+    may_be_lost: list[Range] = []
     window = view.windows[source]
     passes = [each for _, known in lanes for each in known]
     first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
@@ -138,20 +145,21 @@ def judge_source(
         for unnoted in outside(notes, hole):
             findings.outcomes[Outcome.RETURNED] += total(each.within(unnoted) for each in returned)
             for part in outside(returned, unnoted):
-                lost = view.lost.get(source, ())
-                findings.outcomes[Outcome.LOST] += total(each.within(part) for each in lost)
+                is_lossy = view.route.delivery is Delivery.AT_MOST_ONCE
+                lost = [part] if is_lossy else view.lost.get(source, ())
+                may_be_lost += [each.within(part) for each in lost]
                 for missed in outside(lost, part):
-                    _judge_hole(view, source, lanes[0], missed, findings)
+                    _judge_hole(source, lanes[0], missed, findings)
     copied = sum(each.count(judged) for each in passes) + total(found)
     distinct = total(joined([*(part for each in passes for part in each.copied_parts(judged)), *found]))
     findings.records += distinct + early
     findings.equal += distinct + early
     findings.outcomes[Outcome.REPEATED] += copied - distinct
     findings.outcomes[Outcome.LEFT_OUT] += total(dealt_with) - distinct
+    return [each for each in may_be_lost if each.length]
 
 
 def _judge_hole(
-    view: RouteView,
     source: TopicPartition,
     lane: tuple[TopicPartition, Sequence[Pass]],
     hole: Range,
@@ -159,9 +167,6 @@ def _judge_hole(
 ) -> None:
     """Offsets that no page deals with, and that no note explains."""
     to, passes = lane
-    if view.route.delivery is Delivery.AT_MOST_ONCE:
-        findings.outcomes[Outcome.LOST] += hole.length
-        return
     place = next((at for each in passes if (at := each.place_from(hole.next)) is not None), None)
     findings.add(
         Difference(

@@ -21,7 +21,8 @@ from mirrormaker.audit.gap_audit import GAP_RECORDS_MAX, SLACK_OFFSETS
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import NOTHING, Range
-from mirrormaker.audit.route_view import RouteView, committed_only
+from mirrormaker.audit.route_view import RouteView
+from mirrormaker.audit.source_reading import SourceReading
 
 Tell = Callable[[Item], None]
 
@@ -30,9 +31,15 @@ class PriorRecords:
     """Of one route."""
 
     def __init__(self, view: RouteView) -> None:
-        self.bytes = 0
-        """Read of both sides."""
+        self._bytes = 0
+        """Read of the destination."""
         self._view = view
+        self._reading = SourceReading(view)
+
+    @property
+    def bytes(self) -> int:
+        """Read of both sides."""
+        return self._bytes + self._reading.bytes
 
     async def judge(
         self,
@@ -84,7 +91,7 @@ class PriorRecords:
                 if tell is not None:
                     for item in items:
                         tell(item)
-        self.bytes += reader.bytes
+        self._bytes += reader.bytes
         await cluster.release_lane(reader.lane)
         return count
 
@@ -97,19 +104,12 @@ class PriorRecords:
         count: int,
     ) -> set[int]:
         """Those of the contents that are in what the route began with."""
-        view, found = self._view, set[int]()
+        view = self._view
         first = view.begun_at(source, passes)
         within = Range(first, first + count + SLACK_OFFSETS)
         within = within.within(Range(view.source_starts[source], view.ends[source]))
-        lane = view.source.new_lane("audit")
-        reader = LogReader(view.source, source, within, committed_only=committed_only(view.route), lane=lane)
-        async with aclosing(reader.entries()) as entries:
-            async for entry in entries:
-                contents = {item.content for item in expectation.items(entry, within)}
-                found |= contents.intersection(wanted)
-        self.bytes += reader.bytes
-        await view.source.release_lane(lane)
-        return found
+        async with aclosing(self._reading.items(source, expectation, within)) as items:
+            return {item.content async for item in items if item.content in wanted}
 
 
 def prior_places(view: RouteView, source: TopicPartition, to: TopicPartition) -> Range:

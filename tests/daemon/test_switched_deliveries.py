@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
@@ -15,12 +16,13 @@ from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import (
     COPY,
     PARTITIONS,
     TOPIC,
     SteadyWriter,
+    address,
     create_topic,
     events,
     numbers_at,
@@ -161,6 +163,46 @@ def test_what_a_killed_process_lost_is_lost_under_every_delivery(
             (route,) = json.loads(done.stdout)["routes"]
             (outcomes,) = [each["outcomes"] for each in route["partitions"]]
             assert (outcomes.get("lost"), outcomes.get("noted", 0)) == (10, 0)
+
+
+def produce_in_transactions(cluster: EmbeddedCluster, numbers: range, *, each: int) -> None:
+    """So many in each; behind it is a marker."""
+    writer = Producer({"bootstrap.servers": address(cluster), "transactional.id": "writer", "log_level": 0})
+    writer.init_transactions(PATIENCE_SECONDS)
+    for first in range(numbers.start, numbers.stop, each):
+        writer.begin_transaction()
+        for number in range(first, first + each):
+            writer.produce(TOPIC, b"%d" % number, b"%d" % number, partition=0)
+        writer.commit_transaction(PATIENCE_SECONDS)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+def test_what_is_lost_are_records_and_no_markers_nor_what_filters_let_go(
+    cluster: ClusterFactory, mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create(source, TOPIC, 1)
+    produce_in_transactions(source, range(30), each=30)
+    filters = [{"drop": {"key_matches": "33"}}]
+    running = mirror(source, destination, delivery="at_most_once", filters=filters)
+    running.start()
+    running.wait_copied()
+    wait_until(lambda: numbers_at(destination, partitions=1).total() == 30, "copied")
+    assert running.stop() == 0
+    produce_in_transactions(source, range(30, 60), each=10)
+    behind_two = 30 + 1 + 2 * (10 + 1)
+    wait_until(lambda: asyncio.run(leave_behind(source, behind_two, 31)), "its session is over")
+    running.file.write_text(running.file.read_text().replace("at_most_once", delivery))
+    running.start()
+    running.wait_copied()
+    wait_until(lambda: numbers_at(destination, partitions=1).total() == 40, "all but what was lost")
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        done = mirrormaker("audit", str(running.file), *options, "--output", "json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (route,) = json.loads(done.stdout)["routes"]
+        assert (route["equal"], route["outcomes"]["lost"]) == (40, 19), options
 
 
 @pytest.mark.timeout(180)
