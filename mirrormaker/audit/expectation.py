@@ -68,7 +68,7 @@ class Expectation:
     """One of the steps is a function of the route's own."""
     on_record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL
     notes: Sequence[Range] = ()
-    """Source offsets that are noted as left out, in their order."""
+    """Source offsets that are noted as left out, in their order, as far as the route has come."""
     carried_ids: Collection[int] = frozenset()
     """Producer ids of mirrors that write to the source: what comes with them may have been returned."""
     copied_to: int | None = None
@@ -123,10 +123,10 @@ class Expectation:
     def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
         """What it counts as where it is not at the destination."""
         if not self._is_copied(offset):
-            if self.copied_to is not None and offset >= self.copied_to:
-                return Outcome.PENDING
             if any(each.first <= offset < each.next for each in self.notes):
                 return Outcome.NOTED
+            if self.copied_to is not None and offset >= self.copied_to:
+                return Outcome.PENDING
             if is_carried:
                 return Outcome.RETURNED
         return Outcome.BY_FUNCTION if self.has_function else None

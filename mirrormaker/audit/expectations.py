@@ -57,7 +57,7 @@ class Expectations:
                 for each in route.transforms
             ),
             on_record_error=route.on.record_error,
-            notes=view.notes.get(source, ()),
+            notes=view.notes_of(source),
             carried_ids=view.carried_ids,
             copied_to=view.copied_to(source),
             with_time=to.topic not in view.timed_destinations,

@@ -129,9 +129,11 @@ def judge_source(
     first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
     before, pending = Range(window.first, first).within(window), Range(reached, window.next).within(window)
     early = total(each.within(pending) for each in found)
-    returned = view.returned.get(source, ())
+    returned, notes = view.returned.get(source, ()), view.notes_of(source)
+    passed = [each.within(pending) for each in notes]
+    findings.outcomes[Outcome.NOTED] += total(passed)
     findings.outcomes[Outcome.BEFORE_START] += total(outside(returned, before))
-    findings.outcomes[Outcome.PENDING] += total(outside(returned, pending)) - early
+    findings.outcomes[Outcome.PENDING] += total(outside(joined([*returned, *passed]), pending)) - early
     findings.outcomes[Outcome.RETURNED] += total(
         each.within(part) for each in returned for part in (before, pending)
     )
@@ -139,7 +141,6 @@ def judge_source(
     found = [each.within(judged) for each in found]
     dealt_with = joined([*(part for each in passes for part in each.covered_parts(judged)), *found])
     holes = outside(dealt_with, judged)
-    notes = view.notes.get(source, ())
     for hole in holes:
         findings.outcomes[Outcome.NOTED] += sum(each.within(hole).length for each in notes)
         for unnoted in outside(notes, hole):

@@ -19,7 +19,7 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
 from mirrormaker.audit.lane_runs import Pass, passes_of
 from mirrormaker.audit.notes import lost_ranges, noted_ranges
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, joined
 from mirrormaker.audit.returned import read_returned
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
@@ -138,6 +138,12 @@ class RouteView:
         if self.route.delivery is Delivery.AT_MOST_ONCE and self.route.start is Start.EARLIEST:
             return min(first, self.windows[source].first)
         return first
+
+    def notes_of(self, source: TopicPartition) -> list[Range]:
+        """What is noted of a partition, as far as the route has come: it may have been sent back since."""
+        known = [at for at in (self.copied_to(source), self.positions.get(source)) if at is not None]
+        notes = self.notes.get(source, [])
+        return joined(each.within(Range(0, max(known))) for each in notes) if known else notes
 
     def copied_to(self, source: TopicPartition) -> int | None:
         """The source offset that the route has certainly come to; None: not known."""

@@ -38,6 +38,17 @@ class Reached(NamedTuple):
     """The last that is known of its epochs."""
 
 
+class Former(NamedTuple):
+    """What had been copied of partitions of which the group has no position, as far as that is known."""
+
+    others: Mapping[TopicPartition, int] = {}
+    """Of other topics that had the names of these: how far that had come."""
+    forgotten: Mapping[TopicPartition, int] = {}
+    """Of these themselves: their source forgets the positions of groups that rest for long, or somebody
+    deleted them.
+    """
+
+
 class BucketBooks(Protocol):
     """What is written down in the transactions of one bucket."""
 
@@ -75,10 +86,8 @@ class Books(Protocol):
         """These have been assigned to the machine."""
         ...
 
-    async def former(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
-        """Of these sources those whose topics have the names of others that were copied before: how far that
-        had come. Raises BrokerError when that cannot be told yet.
-        """
+    async def former(self, assignments: Collection[Assignment]) -> Former:
+        """What had been copied of these sources. Raises BrokerError when that cannot be told yet."""
         ...
 
     @property

@@ -16,9 +16,11 @@ from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
 from broker.errors import BrokerError, ErrorCode
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.books import Former
 from mirrormaker.flow.delivery import AtLeast, KnownStart
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane_note import uneven_note
+from mirrormaker.flow.passed_over import Moves
 from mirrormaker.flow.position_note import Led, led_elsewhere, read_note, write_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets_found
@@ -74,13 +76,14 @@ class PositionKeeper(Protocol):
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
 
-FindFormer = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
-"""How far other topics had come that had the names of these; those of which nothing is known are left out."""
+FindFormer = Callable[[Collection[TopicPartition]], Awaitable[Former]]
+"""What had been copied of partitions without a position. Raises BrokerError."""
 
 
 class GroupPositions:
     """Of one member of the group. `on_event` is told what a person should know, `on_trouble` of partitions
     that the route may not begin; `find_led` tells where copies of a topic go, None: that cannot be stored.
+    `note_forgotten` keeps what is passed over, as the source has forgotten a position. Raises BrokerError.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class GroupPositions:
         find_former: FindFormer,
         on_trouble: Callable[[Trouble], None],
         find_led: Callable[[str], Led | None],
+        note_forgotten: Callable[[Moves], Awaitable[None]],
     ) -> None:
         self._source = source
         self._member = member
@@ -100,6 +104,7 @@ class GroupPositions:
         self._find_former = find_former
         self._on_trouble = on_trouble
         self._find_led = find_led
+        self._note_forgotten = note_forgotten
         self._not_started: dict[TopicPartition, str] = {}
         """Why partitions are left out that cannot be asked about."""
 
@@ -141,6 +146,7 @@ class GroupPositions:
         """
         points: dict[TopicPartition, StartingPoint] = {}
         former: dict[TopicPartition, int] = {}
+        forgotten: Mapping[TopicPartition, int] = {}
         stored = await self._member.committed(partitions)
         for source, position in stored.items():
             beside = read_note(position.metadata)
@@ -153,15 +159,20 @@ class GroupPositions:
         fresh = frozenset(partitions) - points.keys() - former.keys()
         if fresh:  # a source forgets positions along with their topic
             try:
-                former |= await self._find_former(fresh)
+                others, forgotten = await self._find_former(fresh)
+                former |= others
             except BrokerError as error:
-                _log.info("partitions_not_started", partitions=len(fresh), error=str(error))
-                self._not_started |= dict.fromkeys(fresh, str(error))
+                self._leave(fresh, error)
                 fresh = frozenset()
             fresh -= former.keys()
         for source, point in (await self.first(former, Start.EARLIEST)).items():
             points[source] = point._replace(former_position=former[source])
-        return points | await self._new(fresh)
+        return points | await self._new(fresh, forgotten)
+
+    def _leave(self, partitions: Collection[TopicPartition], error: BrokerError) -> None:
+        """It cannot be told where these start, and they are asked for again."""
+        _log.info("partitions_not_started", partitions=len(partitions), error=str(error))
+        self._not_started |= dict.fromkeys(partitions, str(error))
 
     async def _lead(
         self,
@@ -217,12 +228,21 @@ class GroupPositions:
         same = (stored.offset, read_note(stored.metadata).note) == (position.offset, position.note)
         return same and (led is None or _leads_to(stored, led))
 
-    async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
+    async def _new(
+        self, partitions: Collection[TopicPartition], forgotten: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, StartingPoint]:
         """Where a new route starts. That is stored before anything is copied: a later start must not find a
         later end of the source, and a route that has a position is known to write its topics. Partitions
-        whose position is refused are told of and left out.
+        whose position is refused are told of and left out. `forgotten`: how far some had been copied; what
+        they pass over is noted first.
         """
         points = await self.first(partitions, self._start)
+        passed = {each: (forgotten[each], points[each].lanes[0]) for each in points.keys() & forgotten.keys()}
+        try:
+            await self._note_forgotten(passed)
+        except BrokerError as error:
+            self._leave(passed, error)
+            points = {source: point for source, point in points.items() if source not in passed}
         stored = {source: self._kept_at(source, point) for source, point in points.items()}
         await self._store_or_leave(points, stored)
         return points

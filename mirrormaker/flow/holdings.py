@@ -18,7 +18,7 @@ from broker.errors import AuthenticationError, BrokerError, ConfigurationError, 
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
-from mirrormaker.flow.books import Books
+from mirrormaker.flow.books import Books, Former
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
 from mirrormaker.flow.exactly_once import LostBucket
@@ -107,7 +107,14 @@ class Holdings:
         self._member = member
         self._topics = frozenset(topics)
         self._positions = GroupPositions(
-            self._source, member, self.route.start, self._note, self._find_former, self._meet, self._find_led
+            self._source,
+            member,
+            self.route.start,
+            self._note,
+            self._find_former,
+            self._meet,
+            self._find_led,
+            self._losses.write_forgotten,
         )
         self.commits = PositionCommits(
             engine.machine, engine.reader, self._positions, engine.mode, self._books, self._committed
@@ -244,10 +251,10 @@ class Holdings:
             return point
         return point._replace(lanes=place.lanes, destinations=place.destinations, former=place.former)
 
-    async def _find_former(self, sources: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def _find_former(self, sources: Collection[TopicPartition]) -> Former:
         """See `FindFormer`. Raises BrokerError."""
         if self._books is None:
-            return {}
+            return Former()
         return await self._books.former([self._engine.crossing.assignment(source) for source in sources])
 
     def _find_led(self, topic: str) -> Led | None:

@@ -6,12 +6,14 @@ that audits explain it as long as the notes are there, whatever delivery the rou
 
 The key is one of its own: at the same offset something else may be noted, and more or less may be lost
 another time. Some of what is named may be there.
+
+What a route passes over where its source has forgotten the position is noted here as well; see `passed_over`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -23,6 +25,7 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.lane_note import Arrears
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.passed_over import Moves, Passing, describe_passed_over
 from mirrormaker.flow.skips import TIMEOUT_MS
 from mirrormaker.topology.model import Delivery, RouteName
 
@@ -78,7 +81,14 @@ class LossNotes:
     async def write(self, losses: Iterable[Loss]) -> None:
         """Return when the notes are safe, or the destination refuses them for good. Raises BrokerError."""
         at_ms = self._clock.now_ms()
-        notes = [describe_loss(self._route, loss, at_ms) for loss in losses]
+        await self._put([describe_loss(self._route, loss, at_ms) for loss in losses])
+
+    async def write_forgotten(self, moves: Moves) -> None:
+        """The same of what the route passes over, as the source has forgotten where it was."""
+        why = Passing.POSITION_FORGOTTEN
+        await self._put(describe_passed_over(self._route, moves, why, self._clock.now_ms()))
+
+    async def _put(self, notes: Collection[tuple[Document, Document]]) -> None:
         if not notes:
             return
         try:

@@ -1,8 +1,11 @@
-"""What a seek passes over, noted at the destination beside what else a route leaves out; see `skips`."""
+"""What a route passes over as it goes on elsewhere, noted at the destination beside what else it leaves out;
+see `skips`. A seek has it do so, or a source that has forgotten its position (`start`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
 from broker.clock import SystemClock
 from broker.types import TopicPartition
@@ -13,17 +16,27 @@ from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.skips import TIMEOUT_MS
 from mirrormaker.topology.model import ClusterSpec, RouteName
 
-REASON = "seek"
+Moves = Mapping[TopicPartition, tuple[int, int]]
+"""Source offsets, from where to where."""
 
 
-async def note_passed_over(
-    destination: ClusterSpec, route: RouteName, moves: Mapping[TopicPartition, tuple[int, int]]
-) -> None:
-    """Return once the notes are safe; `moves`: source offsets from where to where. What moves back passes
-    nothing over. Raises BrokerError.
-    """
-    at_ms = SystemClock().now_ms()
-    notes = [_note(route, source, *move, at_ms) for source, move in moves.items() if move[1] > move[0]]
+class Passing(Enum):
+    """Why offsets are passed over, and how it is said."""
+
+    SEEK = "seek"
+    POSITION_FORGOTTEN = "position_forgotten"
+
+    @property
+    def problem(self) -> str:
+        """In front of the offsets."""
+        if self is Passing.SEEK:
+            return "a seek passed over the offsets"
+        return "the source had forgotten the position of the route, which began behind the offsets"
+
+
+async def note_passed_over(destination: ClusterSpec, route: RouteName, moves: Moves) -> None:
+    """Return once the notes of a seek are safe. Raises BrokerError."""
+    notes = describe_passed_over(route, moves, Passing.SEEK, SystemClock().now_ms())
     if not notes:
         return
     async with (
@@ -33,13 +46,20 @@ async def note_passed_over(
         await topic.put(notes)
 
 
+def describe_passed_over(
+    route: RouteName, moves: Moves, why: Passing, at_ms: int
+) -> list[tuple[Document, Document]]:
+    """Keys and values of the notes; what moves back passes nothing over. Pure."""
+    return [_note(route, source, *move, why, at_ms) for source, move in moves.items() if move[1] > move[0]]
+
+
 def _note(
-    route: RouteName, source: TopicPartition, start: int, end: int, at_ms: int
+    route: RouteName, source: TopicPartition, start: int, end: int, why: Passing, at_ms: int
 ) -> tuple[Document, Document]:
     key = {"route": route, "topic": source.topic, "partition": source.partition, "offset": start}
     value = {
-        "reason": REASON,
-        "problem": f"a seek passed over the offsets {start} to {end - 1}",
+        "reason": why.value,
+        "problem": f"{why.problem} {start} to {end - 1}",
         "at_ms": at_ms,
         "resumed_at": end,
         "lost": [start, end],

@@ -31,7 +31,7 @@ from broker.errors import (
 )
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
-from mirrormaker.flow.books import BooksStanding, Reached
+from mirrormaker.flow.books import BooksStanding, Former, Reached
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
@@ -241,21 +241,24 @@ class RouteLedger:
             for lane, position in zip(lanes, positions, strict=True):
                 self.recorder.begin(lane, position)
 
-    async def former(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+    async def former(self, assignments: Collection[Assignment]) -> Former:
         try:
             async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
                 await self._is_known.wait()
         except TimeoutError:
             raise RequestTimedOutError(self.problem or f"{LEDGER_TOPIC} is still being read") from None
-        found: dict[TopicPartition, int] = {}
+        others: dict[TopicPartition, int] = {}
+        forgotten: dict[TopicPartition, int] = {}
         for each in assignments:
-            current = {lane.topic_id for lane in self._lanes_of(each)}
+            ids = {None, *(lane.topic_id for lane in self._lanes_of(each))}
             own = self._own_pages(each)
-            if own and not any(lane.topic_id in (None, *current) for lane in own):
-                found[each.source] = max(page.next for pages in own.values() for page in pages)
+            current = [pages for lane, pages in own.items() if lane.topic_id in ids]
+            if current:
+                forgotten[each.source] = max(page.next for pages in current for page in pages)
+                self.note("position_forgotten", partition=str(each.source), copied_to=forgotten[each.source])
             elif own:
-                self._tell_forgotten(each.source, own.values())
-        return found
+                others[each.source] = max(page.next for pages in own.values() for page in pages)
+        return Former(others, forgotten)
 
     async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
         try:
@@ -283,13 +286,6 @@ class RouteLedger:
             for lane in self.view.of_source(assignment.source, to.topic)
             if (pages := self.view.lanes[lane].of_route(self._route))
         }
-
-    def _tell_forgotten(self, source: TopicPartition, pages: Iterable[Sequence[Page]]) -> None:
-        """The group has no position of a partition that the route has copied: its source forgets those of
-        groups that rest for long, or somebody deleted them.
-        """
-        copied_to = max(page.next for some in pages for page in some)
-        self.note("position_forgotten", partition=str(source), copied_to=copied_to)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         self.recorder.end(sources)

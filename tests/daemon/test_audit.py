@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
 
 from broker.client.group_offset_admin import ToOffset
@@ -29,7 +30,7 @@ from tests.conftest import cluster_spec, forked
 from tests.daemon import tampered_logs
 from tests.daemon.audits import audit, found, found_in
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.killed_mirrors import end_of
+from tests.daemon.killed_mirrors import address, end_of
 from tests.daemon.tampered_logs import Change, altered_value, tamper
 from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import consume, create, producer
@@ -439,6 +440,45 @@ def test_what_was_copied_before_a_filter_came_is_equal_and_what_was_copied_again
     assert found(audit(running.file)[1]) == [("unexplained", 59, 82, 3)]
     by_reading = [("doubled", 5, 82, 1), ("doubled", 7, 84, 1), ("unexplained", 59, 83, 1)]
     assert found(audit(running.file, "--deep")[1]) == by_reading
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+def test_what_a_route_passes_over_that_has_lost_its_position_is_not_still_to_come(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, delivery: str
+) -> None:
+    """With `start: latest` nobody copies what came while it rested."""
+    topic, group = f"forgotten-{delivery}", f"mirror/route-forgotten-{delivery}"
+    create(sides[0], topic, 1, **KEPT)
+    added = {"existing": "append"}
+    file = topology(tmp_path, sides, topic, delivery=delivery, start="latest", topics=added)
+    running = mirror.of_file(file)
+    running.start()
+    running.wait_copied()
+    write(sides[0], topic, numbered(range(20)))
+    running.wait_copied()
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 20, "copied")
+    assert running.stop() == 0
+    write(sides[0], topic, numbered(range(20, 30)))
+    admin = AdminClient({"bootstrap.servers": address(sides[0])})
+
+    def is_forgotten() -> bool:
+        (deleted,) = admin.delete_consumer_groups([group]).values()
+        return deleted.exception(PATIENCE_SECONDS) is None
+
+    wait_until(is_forgotten, "the group is forgotten")
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(file, *options)
+        assert (code, found(route), route["equal"], route["outcomes"]) == (0, [], 20, {"noted": 10}), options
+    running.start()
+    write(sides[0], topic, numbered(range(30, 35)))
+    running.until(lambda: end_of(sides[1], f"jfk.{topic}") == 25, "it goes on")
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(file, *options)
+        assert (code, found(route), route["equal"], route["outcomes"]) == (0, [], 25, {"noted": 10}), options
 
 
 def test_what_stands_at_the_destination_of_a_partition_that_was_always_empty_was_there_before(

@@ -14,8 +14,10 @@ from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow import start
+from mirrormaker.flow.books import Former
 from mirrormaker.flow.delivery import AtLeast
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.passed_over import Moves
 from mirrormaker.flow.position_note import Led, write_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.trouble import Trouble, TroubleKind
@@ -34,6 +36,9 @@ class Group:
         self.refused = refused
         self.troubles: list[Trouble] = []
         self.events: list[Mapping[str, object]] = []
+        self.forgotten: Mapping[TopicPartition, int] = {}
+        self.passed_over: dict[TopicPartition, tuple[int, int]] = {}
+        self.notes_refused = False
         self.led: dict[str, Led] = {}
         self.source: Any = SimpleNamespace(topics={})
         self.positions = GroupPositions(
@@ -44,13 +49,20 @@ class Group:
             self._find_former,
             self.troubles.append,
             lambda topic: self.led.get(topic),
+            self._note_forgotten,
         )
 
     def _take_event(self, name: str, **details: object) -> None:
         self.events.append({"name": name, **details})
 
-    async def _find_former(self, _: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return {}
+    async def _find_former(self, _: Collection[TopicPartition]) -> Former:
+        return Former(forgotten=self.forgotten)
+
+    async def _note_forgotten(self, moves: Moves) -> None:
+        if moves and self.notes_refused:
+            raise ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert not moves.keys() & self.kept.keys(), "notes come before positions"
+        self.passed_over |= moves
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         refused = {each: self.refused[each.topic] for each in offsets if each.topic in self.refused}
@@ -74,6 +86,22 @@ def _offsets(monkeypatch: pytest.MonkeyPatch) -> None:
         return Listed(led, {} if led.pop(LEADERLESS, None) is None else {LEADERLESS: error})
 
     monkeypatch.setattr(start, "list_offsets_found", list_offsets_found)
+
+
+def test_what_is_passed_over_where_a_position_was_forgotten_is_noted_before_another_is_stored() -> None:
+    async def main() -> None:
+        group = Group()
+        group.forgotten, group.notes_refused = {FLIGHTS: 1}, True
+        points = await group.positions.starting_points([FLIGHTS, PLANES])
+        assert (points.keys(), group.kept.keys()) == ({PLANES}, {PLANES, GATES})
+        assert group.positions.not_started.keys() == {FLIGHTS}
+        group.notes_refused = False
+        points = await group.positions.starting_points([FLIGHTS, PLANES])
+        assert (points[FLIGHTS].lanes, group.kept[FLIGHTS].offset) == ((3,), 3)
+        assert group.passed_over == {FLIGHTS: (1, 3)}
+        assert group.positions.not_started == {}
+
+    run(main)
 
 
 def test_what_may_not_be_read_is_told_of_and_left_out_and_the_others_begin() -> None:

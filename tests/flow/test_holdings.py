@@ -21,7 +21,7 @@ from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.holdings import Holdings
-from mirrormaker.flow.losses import Loss
+from mirrormaker.flow.losses import Loss, LossNotes
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.standing import Standing
@@ -63,7 +63,7 @@ def holdings_of(
     halts = SimpleNamespace(standing=standing)
     parts: Any = SimpleNamespace(books=books, halts=halts, events=SimpleNamespace(note=ignore))
     source: Any = SimpleNamespace(topics={})
-    losses: Any = SimpleNamespace()
+    losses = LossNotes(route().name, source, ManualClock())
     holdings = Holdings(route(), source, engine, parts, ManualClock(), ignore, losses)
     holdings.begin(member, ["flights", "planes"])
     return holdings
