@@ -33,7 +33,7 @@ async def open_cluster(
     settings = ConnectionSettings(
         client_id=client_id, connect_timeout_ms=OPEN_TIMEOUT_MS, security=spec.security
     )
-    cluster = Cluster(spec.bootstrap, settings=settings)
+    cluster = Cluster(spec.bootstrap, settings=settings, name=spec.name)
     try:
         try:
             await cluster.start(timeout_ms=OPEN_TIMEOUT_MS)

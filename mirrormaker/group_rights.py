@@ -28,7 +28,7 @@ class GroupRights:
 
     async def meet(self, error: Exception, route: RouteSpec, halts: RouteHalts) -> None:
         """The route failed by this error."""
-        trouble = group_refusal(error, route.group)
+        trouble = group_refusal(error, route)
         if trouble is None:
             return
         policy = policy_for(trouble.kind, route.on)

@@ -83,7 +83,9 @@ class Cluster:
         backoff: Backoff | None = None,
         random: Random = system_random,
         routing: Routing = Routing.LEADERS,
+        name: str | None = None,
     ) -> None:
+        """`name`: what people call it, else its addresses."""
         if not bootstrap:
             raise ValueError("at least one bootstrap address is needed")
         self.settings = settings or ConnectionSettings()
@@ -92,6 +94,7 @@ class Cluster:
         self.routing = routing
         self.metadata = ClusterMetadata()
         self._bootstrap = tuple(bootstrap)
+        self.name = name or ",".join(map(str, bootstrap))
         self._connections: dict[tuple[HostPort, str], Connection] = {}
         self._dials: dict[tuple[HostPort, str], asyncio.Task[Connection]] = {}
         self._rests: dict[HostPort, _Rest] = {}

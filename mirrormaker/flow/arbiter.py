@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Protocol, assert_never
 
-from broker.errors import BrokerError
+from broker.client.operations import WRITE
+from broker.errors import BrokerError, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, PartitionRecovered
@@ -25,6 +26,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
     ANOTHER_LOG,
+    NO_POSITION,
     OBSTACLES,
     PASSING,
     WHOLE_TOPIC,
@@ -34,6 +36,7 @@ from mirrormaker.flow.trouble import (
     policy_for,
     refused,
 )
+from mirrormaker.missing_rights import explained
 from mirrormaker.topology.model import RouteSpec
 
 _OF_A_PLACE = ANOTHER_LOG | {TroubleKind.SOURCE_GAP}
@@ -149,12 +152,13 @@ class Arbiter:
         course = course_of(trouble.kind, policy, is_released=self._halts.is_released(trouble))
         if trouble.kind not in PASSING:
             machine.halt(trouble, is_final=course is Course.LEAVE_OUT)
+        is_known = source.partition != WHOLE_TOPIC and trouble.position != NO_POSITION
         self._on_event(
             "trouble_met",
             reason=trouble.kind.value,
             policy=policy.value,
             partition=place_name(source),
-            offset=trouble.position,
+            offset=trouble.position if is_known else None,
             problem=trouble.problem,
         )
         match course:
@@ -176,7 +180,9 @@ class Arbiter:
         """What the machine tells may be a trouble, or the end of one."""
         match fact:
             case PartitionPaused():
-                trouble = refused(fact.source, fact.offset, fact.error, f"destination {fact.destination}")
+                to, error = fact.destination, ProtocolError(fact.error)
+                error = explained(error, self.route.destination, to.topic, WRITE)
+                trouble = refused(fact.source, fact.offset, error, f"destination {to}")
                 if trouble is not None:
                     if fact.said is not None:
                         trouble = replace(trouble, problem=f"destination: {fact.said}")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
+from broker.client.operations import READ
 from broker.client.read_replicas import ReadReplicas
 from broker.clock import Clock
 from broker.errors import ErrorCode, ProtocolError
@@ -21,6 +22,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.source_ranges import SourceRanges
 from mirrormaker.flow.trouble import Trouble, TroubleKind, refused
+from mirrormaker.missing_rights import explained
 
 
 class Taken(NamedTuple):
@@ -121,7 +123,7 @@ class FetchAnswers:
             self.read_from.send(source, node_id, self._cluster.metadata, now_ms)
         except ProtocolError as error:
             self._on_stale()
-            self._machine.source_failed(source, error.code, now_ms)
+            self._machine.source_failed(source, error, now_ms)
             return False
         return True
 
@@ -134,9 +136,10 @@ class FetchAnswers:
             return is_recalled
         if code in LEADER_CODES or code is ErrorCode.UNKNOWN_TOPIC_ID:
             self._on_stale()
-        self._machine.source_failed(source, code, now_ms)
+        error = explained(ProtocolError(code), self._cluster.name, source.topic, READ)
+        self._machine.source_failed(source, error, now_ms)
         if (partition := self._machine.partitions.get(source)) is not None:
-            trouble = refused(source, partition.position, code, "source")
+            trouble = refused(source, partition.position, error, "source")
             if trouble is not None and trouble.kind is TroubleKind.UNAUTHORIZED:
                 self._on_trouble(trouble)
         return is_recalled

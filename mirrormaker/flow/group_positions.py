@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
-from broker.errors import BrokerError, ErrorCode
+from broker.client.operations import READ
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.books import Former
@@ -26,6 +27,7 @@ from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets_found
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.flow.trouble import Trouble, refused
+from mirrormaker.missing_rights import explained
 from mirrormaker.topology.model import Start, StartPosition
 
 FIRST_TIMEOUT_MS = 2_000
@@ -264,11 +266,12 @@ class GroupPositions:
                 self._tell_refused(source, points.pop(source), code)
 
     def _tell_refused(self, source: TopicPartition, point: StartingPoint, code: ErrorCode) -> None:
-        trouble = refused(source, point.lanes[0], code, "source")
+        error = explained(ProtocolError(code), self._source.name, source.topic, READ)
+        trouble = refused(source, point.lanes[0], error, "source")
         if trouble is not None:
             self._on_trouble(trouble)
         else:
-            self._on_event("partition_not_started", partition=str(source), error=code.meaning)
+            self._on_event("partition_not_started", partition=str(source), error=error.message)
 
     async def first(
         self, partitions: Collection[TopicPartition], start: StartPosition

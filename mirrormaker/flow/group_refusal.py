@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from broker.client.operations import READ
 from broker.errors import ErrorCode, ProtocolError
 from mirrormaker.flow.trouble import WHOLE_ROUTE, Trouble, TroubleKind
+from mirrormaker.missing_rights import missing_right
+from mirrormaker.topology.model import RouteSpec
 
 _CODES = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 
-def group_refusal(error: BaseException, group: str) -> Trouble | None:
+def group_refusal(error: BaseException, route: RouteSpec) -> Trouble | None:
     """The trouble that a failure of the route comes from; None: it comes from something else."""
     if isinstance(error, BaseExceptionGroup):
-        found = (group_refusal(inner, group) for inner in error.exceptions)
+        found = (group_refusal(inner, route) for inner in error.exceptions)
         return next((trouble for trouble in found if trouble is not None), None)
     if not isinstance(error, ProtocolError) or error.code not in _CODES:
         return None
@@ -20,5 +23,5 @@ def group_refusal(error: BaseException, group: str) -> Trouble | None:
         source=WHOLE_ROUTE,
         position=0,
         resume_at=0,
-        problem=f"source: {error.code.name}: the mirror lacks the right to read the group {group!r}",
+        problem=f"source: {missing_right(error.code, route.source, route.group, READ)}",
     )

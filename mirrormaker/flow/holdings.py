@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
@@ -35,7 +35,7 @@ from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
-from mirrormaker.flow.trouble import Trouble, refused, went_back
+from mirrormaker.flow.trouble import NO_POSITION, Trouble, refused, went_back
 from mirrormaker.topology.model import Membership, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
@@ -268,11 +268,12 @@ class Holdings:
 
     def not_taken(self, source: TopicPartition, error: BrokerError) -> None:
         """The delivery could not take it over, and is asked again."""
-        code = error.code if isinstance(error, ProtocolError) else ErrorCode.NONE
-        trouble = refused(source, 0, code, "destination")
+        trouble = None
+        if isinstance(error, ProtocolError):
+            trouble = refused(source, NO_POSITION, error, "destination")
         if trouble is not None:
             self._not_taken.pop(source, None)
-            self._meet(replace(trouble, problem=f"destination: {error}"))
+            self._meet(trouble)
         else:
             self._not_taken[source] = str(error)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Self
 
 from broker.client.admin import Admin
@@ -28,6 +29,7 @@ from broker.client.fetch import (
 )
 from broker.client.metadata import ClusterMetadata
 from broker.client.offsets import earliest_offsets, latest_offsets
+from broker.client.operations import CREATE, DESCRIBE, READ, WRITE
 from broker.client.producer import Producer, ProducerSettings
 from broker.client.record_cursor import RecordCursor
 from broker.client.topic_admin import NewTopic
@@ -44,6 +46,7 @@ from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
 from mirrormaker.flow.kept_view import Document, KeptView, TopicView, encode_document
 from mirrormaker.flow.topic_making import make_topic
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right
 
 REPLICAS_MAX = 3
 FETCH_WAIT_MS = 500
@@ -53,14 +56,21 @@ RECORDS_AT_ONCE = 1_000
 METADATA_AGE_MS = 30_000
 """A topic that was made anew while nothing failed is noticed after so long."""
 
-_UNAUTHORIZED_CODES = frozenset(
-    {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-)
-_NOT_TOLD_CODES = _UNAUTHORIZED_CODES | {ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+_NOT_TOLD_CODES = UNAUTHORIZED_CODES | {ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 CLOSE_TIMEOUT_MS = 1_000
 """For what is on its way at the end: nobody waits for it any more, or `put` would not have returned."""
 _log = logger("kept_topic")
+
+
+class _RightMissingError(ProtocolError):
+    """A right to the topic that is missing, with all that are needed."""
+
+    def __init__(self, code: ErrorCode, cluster: str, topic: str, operation: int) -> None:
+        lacking = missing_right(code, cluster, topic, operation).message
+        super().__init__(
+            code, f"{lacking}: it is to be described, read, written, and created where it is missing"
+        )
 
 
 class KeptTopic:
@@ -112,7 +122,7 @@ class KeptTopic:
                 await self._make_sure()
                 break
             except BrokerError as error:
-                await retries.pause(self._explained(error))
+                await retries.pause(error)
         await self._producer.start()
         self._follower = asyncio.create_task(self._follow(), name=f"follow {self.name}")
         self._follower.add_done_callback(lambda _: self._tell_moved())
@@ -172,9 +182,10 @@ class KeptTopic:
         while True:
             try:
                 await self._make_sure()
-                return await latest_offsets(self._cluster, self._all_partitions())
+                with self._needing(DESCRIBE):
+                    return await latest_offsets(self._cluster, self._all_partitions())
             except BrokerError as error:
-                await retries.pause(self._explained(error))
+                await retries.pause(error)
 
     def _short_of(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {each: end for each, end in ends.items() if self._positions.get(each, -1) < end}
@@ -197,7 +208,7 @@ class KeptTopic:
         may have been written.
         """
         self._check()
-        try:
+        with self._needing(WRITE):
             deliveries = [
                 await self._producer.send(
                     self.name, None if value is None else encode_document(value), encode_document(key)
@@ -206,19 +217,18 @@ class KeptTopic:
             ]
             for delivery in deliveries:
                 await delivery
-        except BrokerError as error:
-            raise self._explained(error) from error
 
     # ---- the topic itself
 
     async def _make_sure(self) -> None:
         """Make the topic where it is missing, and begin anew where it is not the one it was. One attempt."""
-        metadata = await self._cluster.refresh([self.name])
-        if self._problem(metadata) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            await self._create(min(REPLICAS_MAX, len(metadata.nodes)))
+        with self._needing(DESCRIBE):
             metadata = await self._cluster.refresh([self.name])
-        if code := self._problem(metadata):
-            raise ProtocolError(code, f"topic {self.name}: {code.meaning}")
+            if self._problem(metadata) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                await self._create(min(REPLICAS_MAX, len(metadata.nodes)))
+                metadata = await self._cluster.refresh([self.name])
+            if code := self._problem(metadata):
+                raise ProtocolError(code, f"topic {self.name}: {code.meaning}")
         known = metadata.topics[self.name]
         if known.topic_id != self._topic_id or known.topic_id == NO_TOPIC_ID:
             await self._check_compaction()
@@ -237,7 +247,8 @@ class KeptTopic:
             replication_factor=replicas,
             configs=self._configs,
         )
-        await make_topic(self._cluster, topic, essential=["cleanup.policy"])
+        with self._needing(CREATE):
+            await make_topic(self._cluster, topic, essential=["cleanup.policy"])
 
     async def _check_compaction(self) -> None:
         """Retention would delete what is still in use. Clusters that do not tell are trusted."""
@@ -260,14 +271,20 @@ class KeptTopic:
         self.incarnation += 1
         self._tell_moved()
 
-    def _explained(self, error: BrokerError) -> BrokerError:
-        if isinstance(error, ProtocolError) and error.code in _UNAUTHORIZED_CODES:
-            return ProtocolError(
-                error.code,
-                f"topic {self.name}: the mirror needs the rights to describe, read and write it, and to "
-                f"create it where it is missing ({error.message})",
-            )
-        return error
+    @contextmanager
+    def _needing(self, operation: int) -> Iterator[None]:
+        """What is done within takes that right to the topic; to write it, also that to see it."""
+        try:
+            yield
+        except _RightMissingError:
+            raise
+        except ProtocolError as error:
+            if error.code not in UNAUTHORIZED_CODES:
+                raise
+            known = self._cluster.topics.get(self.name)
+            is_hidden = known is not None and known.error in UNAUTHORIZED_CODES
+            needed = DESCRIBE if operation == WRITE and is_hidden else operation
+            raise _RightMissingError(error.code, self._cluster.name, self.name, needed) from error
 
     # ---- following
 
@@ -285,8 +302,8 @@ class KeptTopic:
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
-                if isinstance(error, ProtocolError) and error.code in _UNAUTHORIZED_CODES:
-                    self._refusal = self._explained(error)
+                if isinstance(error, ProtocolError) and error.code in UNAUTHORIZED_CODES:
+                    self._refusal = error
                     self._tell_moved()
                 failures, is_doubted = failures + 1, True
                 if str(error) != told:
@@ -306,7 +323,8 @@ class KeptTopic:
         partitions = self._all_partitions()
         if fresh := [each for each in partitions if each not in self._positions]:
             incarnation = self.incarnation
-            starts = await earliest_offsets(self._cluster, fresh)
+            with self._needing(DESCRIBE):
+                starts = await earliest_offsets(self._cluster, fresh)
             if incarnation != self.incarnation:
                 return
             self._positions.update(starts)
@@ -350,7 +368,8 @@ class KeptTopic:
             self._begin_anew(f"offset {position.offset} of {position.topic_partition} is out of range")
             return
         if code:
-            raise ProtocolError(code, f"fetch of {position.topic_partition}")
+            with self._needing(READ):
+                raise ProtocolError(code, f"fetch of {position.topic_partition}")
         fetched = cut_batches(position, data)
         if fetched is None:
             self._fetch_bytes = bytes_needed(data, self._fetch_bytes)

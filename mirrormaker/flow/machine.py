@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.buffer import Buffer
 from mirrormaker.flow.chunk import Frame
@@ -43,6 +43,7 @@ from mirrormaker.flow.source_setbacks import SourceSetbacks
 from mirrormaker.flow.taking_in import TakingIn
 from mirrormaker.flow.tally import Tally
 from mirrormaker.flow.trouble import Trouble
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 
 
 class FlowMachine:
@@ -199,11 +200,13 @@ class FlowMachine:
         if partition is not None:
             partition.fetch_not_before_ms = until_ms
 
-    def source_failed(self, source: TopicPartition, code: ErrorCode, now_ms: int) -> None:
+    def source_failed(self, source: TopicPartition, error: ProtocolError, now_ms: int) -> None:
         """The source refused the fetch of one partition; it is fetched again after a wait."""
         partition = self._partitions.get(source)
         if partition is not None:
-            self._source_setbacks.rest(partition, code.name, now_ms, code)
+            is_lacking = error.code in UNAUTHORIZED_CODES
+            problem = str(error) if is_lacking else error.code.name
+            self._source_setbacks.rest(partition, problem, now_ms, error.code)
 
     def halt(self, trouble: Trouble, *, is_final: bool = False) -> None:
         """Fetch nothing more of a partition until `go_on`; what is queued goes on. An obstacle is tried

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.client.cluster import Cluster
+from broker.client.operations import WRITE
 from broker.client.producer_identity import NO_IDENTITY
 from broker.client.producer_identity import ProducerIdentity as ClientIdentity
 from broker.client.producer_settings import ProducerSettings
@@ -40,6 +42,7 @@ from mirrormaker.flow.transaction_steps import (
     Write,
 )
 from mirrormaker.flow.transaction_writer import TransactionWriter
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right
 from mirrormaker.topology.model import RouteSpec
 
 TRANSACTION_TIMEOUT_MS = 25_000
@@ -78,6 +81,8 @@ class Terrain:
 class _Producer:
     """Under which records of one origin go."""
 
+    name: str
+    """The transactional id."""
     identity: ClientIdentity
     requests: TransactionRequests
     writer: TransactionWriter
@@ -116,11 +121,12 @@ class OwnedBucket:
             max_block_ms=COORDINATOR_WAIT_MS,
         )
         requests = TransactionRequests(terrain.destination, name, settings, lane=terrain.lane)
-        identity, _ = await requests.init(NO_IDENTITY)
+        with self._needing(name):
+            identity, _ = await requests.init(NO_IDENTITY)
         assert identity is not None, "an initialized producer has an identity"
         own = ProducerIdentity(identity.producer_id, identity.epoch, name)
         writer = TransactionWriter(terrain.destination, own, terrain.clock, lane=terrain.lane)
-        self._producers[origin] = _Producer(identity=identity, requests=requests, writer=writer)
+        self._producers[origin] = _Producer(name=name, identity=identity, requests=requests, writer=writer)
         _log.info("bucket_taken_over", transactional_id=name, epoch=own.epoch)
         return own
 
@@ -162,13 +168,14 @@ class OwnedBucket:
                     writes.append(self._write_entries(entries))
                 await _all_of(writes)
             case Commit(origins=origins):
-                await _all_of(
-                    producer.requests.end(producer.identity, commit=True, by_leaders=False)
-                    for producer in map(self._producers.__getitem__, origins)
-                )
+                await _all_of(self._commit(self._producers[origin]) for origin in origins)
                 if HOME in origins:
                     self._arrived.clear()
         return frozenset()
+
+    async def _commit(self, producer: _Producer) -> None:
+        with self._needing(producer.name):
+            await producer.requests.end(producer.identity, commit=True, by_leaders=False)
 
     async def _write_positions(
         self,
@@ -187,16 +194,29 @@ class OwnedBucket:
                 place = place._replace(arrived=tuple(self._arrived[origin, source]))
             key = self._terrain.id_of(source).on(path).key()
             entries.append((key, value_of(self._terrain.route.name, place)))
-        await self._producers[origin].writer.write(POSITIONS_AT, entries)
+        with self._needing(self._producers[origin].name, POSITIONS_AT.topic):
+            await self._producers[origin].writer.write(POSITIONS_AT, entries)
 
     async def _write_entries(self, entries: Iterable[Entry]) -> None:
         assert self._books is not None
         try:
-            await self._producers[HOME].writer.write(self._books.at, entries)
+            with self._needing(self._producers[HOME].name, self._books.at.topic):
+                await self._producers[HOME].writer.write(self._books.at, entries)
         except ProtocolError as error:
             if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self._books.refused()  # what is copied anew is committed without
             raise
+
+    @contextmanager
+    def _needing(self, transactional_id: str, topic: str = "") -> Iterator[None]:
+        """What is done within takes the right to write both; of what is lacking is told which, and where."""
+        try:
+            yield
+        except ProtocolError as error:
+            if error.code not in UNAUTHORIZED_CODES:
+                raise
+            name = topic if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else transactional_id
+            raise missing_right(error.code, self._terrain.destination.name, name, WRITE) from error
 
     def _epoch_of(self, partition: Partition, lanes: LanePositions) -> int:
         """The leader epoch of a record before these positions, the latest that is known."""
@@ -222,7 +242,8 @@ class OwnedBucket:
     ) -> frozenset[TopicPartition]:
         """Partitions that may not be written are refused one by one, and hold nobody else back."""
         try:
-            await producer.requests.add_partitions(producer.identity, partitions)
+            with self._needing(producer.name, min(partitions).topic):
+                await producer.requests.add_partitions(producer.identity, partitions)
         except ProtocolError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED or partitions == {POSITIONS_AT}:
                 raise

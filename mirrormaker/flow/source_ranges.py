@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.operations import DESCRIBE
 from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
@@ -27,6 +28,7 @@ from mirrormaker.flow.trouble import (
     out_of_range,
     recreated,
 )
+from mirrormaker.missing_rights import explained
 
 HOLD_MS = 5_000
 """How long a partition is not fetched while it is looked at."""
@@ -106,9 +108,12 @@ class SourceRanges:
             end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
             found = SourceRange(start=start, end=end)
         except BrokerError as error:
-            code = error.code if isinstance(error, ProtocolError) else ErrorCode.NETWORK_EXCEPTION
             _log.info("range_not_found", partition=str(source), error=str(error))
-            self._machine.source_failed(source, code, self._clock.monotonic_ms())
+            refusal = (
+                error if isinstance(error, ProtocolError) else ProtocolError(ErrorCode.NETWORK_EXCEPTION)
+            )
+            refusal = explained(refusal, self._cluster.name, source.topic, DESCRIBE)
+            self._machine.source_failed(source, refusal, self._clock.monotonic_ms())
         else:
             trouble = self._diagnose(partition, topic_id, found, divergence)
             if trouble is None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from mirrormaker.flow.lane import LaneState
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, Trouble, TroubleKind, kind_of_refusal
+from mirrormaker.flow.trouble import Trouble, TroubleKind, kind_of_refusal
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 
 HALTED = "halted"
 UNREADABLE = "unreadable"
@@ -53,6 +54,8 @@ def standing_of(
     lane = partition.worst_lane
     problem = None if lane.error is None else lane.error.name
     kind = None if lane.error is None else kind_of_refusal(lane.error)
+    if refusal is not None and refusal.kind is kind:
+        problem = refusal.problem
     if lane.state is LaneState.PAUSED or kind is TroubleKind.UNAUTHORIZED:
         return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)
     if refusal is not None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 from mirrormaker.topology.model import FailurePolicies, FailurePolicy
 
 
@@ -38,14 +39,7 @@ OBSTACLES = frozenset({TroubleKind.OVERSIZE, TroubleKind.NOT_SHALLOW, TroubleKin
 """A batch or record that cannot cross: tried again ever later, and left out when somebody says so."""
 ANOTHER_LOG = frozenset({TroubleKind.SOURCE_TRUNCATED, TroubleKind.TOPIC_RECREATED})
 """Behind these offsets of the source mean other records than before."""
-UNAUTHORIZED_CODES = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
+NO_POSITION = -1
 WHOLE_TOPIC = -1
 """The partition of what befell a topic as a whole."""
 WHOLE_ROUTE = TopicPartition("*", WHOLE_TOPIC)
@@ -61,7 +55,7 @@ class Trouble:
     kind: TroubleKind
     source: TopicPartition
     position: int
-    """Source offset that was to be copied next."""
+    """Source offset that was to be copied next; `NO_POSITION` where it is not known yet where to begin."""
     resume_at: int
     """Source offset where copying would go on behind the trouble."""
     problem: str
@@ -198,9 +192,9 @@ def kind_of_refusal(code: ErrorCode) -> TroubleKind | None:
     return TroubleKind.DESTINATION_FULL if code in FULL_CODES else None
 
 
-def refused(source: TopicPartition, position: int, code: ErrorCode, where: str) -> Trouble | None:
-    """What it means that `where` keeps refusing with `code`; None: no policy is about that."""
-    kind = kind_of_refusal(code)
+def refused(source: TopicPartition, position: int, error: ProtocolError, where: str) -> Trouble | None:
+    """What it means that `where` keeps refusing with that; None: no policy is about it."""
+    kind = kind_of_refusal(error.code)
     if kind is None:
         return None
     return Trouble(
@@ -208,7 +202,7 @@ def refused(source: TopicPartition, position: int, code: ErrorCode, where: str) 
         source=source,
         position=position,
         resume_at=position,
-        problem=f"{where}: {code.name}: {code.meaning}",
+        problem=f"{where}: {error}",
     )
 
 

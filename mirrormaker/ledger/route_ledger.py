@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import earliest_offsets
+from broker.client.operations import DESCRIBE, WRITE
 from broker.clock import Clock
 from broker.errors import (
     AuthenticationError,
@@ -48,6 +49,7 @@ from mirrormaker.ledger.producer_note import ProducerNote
 from mirrormaker.ledger.recorder import LedgerRecorder
 from mirrormaker.ledger.upkeep import former_records, upkeep_records
 from mirrormaker.ledger.view import LedgerView
+from mirrormaker.missing_rights import missing_right
 from mirrormaker.topology.model import Delivery, RouteSpec
 
 TOPIC_CONFIGS: Mapping[str, str] = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}
@@ -156,7 +158,7 @@ class RouteLedger:
         while True:
             await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
             if code := self._hidden_by():
-                raise ProtocolError(code, f"topic {LEDGER_TOPIC}: {code.meaning}")
+                raise missing_right(code, self._destination.name, LEDGER_TOPIC, DESCRIBE)
             if topic.incarnation != incarnation:
                 incarnation = topic.incarnation
                 self._unnoted |= self._producers
@@ -201,10 +203,8 @@ class RouteLedger:
     def refuse(self) -> None:
         """The mirror has no right to write it."""
         self._refused_until_ms = self._clock.monotonic_ms() + REFUSED_MS
-        error = ProtocolError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {LEDGER_TOPIC} may not be written"
-        )
-        self._tell_problem(error)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        self._tell_problem(missing_right(code, self._destination.name, LEDGER_TOPIC, WRITE))
 
     def of_bucket(self, on_change: Callable[[], None]) -> BucketLedger:
         """See `Books`."""

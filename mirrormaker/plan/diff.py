@@ -21,6 +21,7 @@ from mirrormaker.plan.fit import (
     declared_right_notices,
     destination_right_notices,
     fit_notices,
+    hidden_notices,
     own_right_notices,
     size_notices,
     source_right_notices,
@@ -195,6 +196,8 @@ class _Draft:
         self.steps += planned.steps
         self.steps += _adoptions(route, source, destination, planned.written)
         self.steps += _rule_steps(route, source, destination, planned.destinations)
+        seen = [name for name, topic in source.topics.items() if not topic.is_hidden]
+        self.notices += hidden_notices(route.name, source, sorted(naming.unseen(seen)))
         self.notices += own_right_notices(route, source, destination)
         self.notices += access_notices(route, source, destination)
         self._tell_obstacles(route, planned.obstacles)
@@ -223,6 +226,7 @@ class _Draft:
                     desired = declared_topic(name, spec.topics[name])
                     steps += compare_topic(spec.name, desired, known.get(name))
                 self.notices += _declared_notices(spec.name, spec.topics[name], known.get(name))
+            self.notices += hidden_notices(spec.name, cluster, sorted(spec.topics))
             self.notices += declared_right_notices(cluster, steps)
             self.steps += steps
             self._topics[key] = after(known, steps)

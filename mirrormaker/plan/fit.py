@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
+from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE, DESCRIBE, OPERATION_NAMES, READ, WRITE
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION, TIMESTAMPS
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, TopicStep
@@ -49,6 +49,14 @@ def size_notices(route: RouteSpec, source: ObservedTopic, written: ObservedTopic
         yield Notice(kind=NoticeKind.MESSAGE_SIZE, about=about, message=message)
 
 
+def hidden_notices(about: str, cluster: ObservedCluster, names: Iterable[str]) -> Iterator[Notice]:
+    """Topics of these that the cluster does not let see."""
+    for name in names:
+        known = cluster.topics.get(name)
+        if known is not None and known.is_hidden:
+            yield from _lacking(f"{about}: {name} at {cluster.name!r}", frozenset(), (DESCRIBE,))
+
+
 def source_right_notices(route: RouteSpec, source: ObservedTopic) -> Iterator[Notice]:
     """Rights that reading the topic needs."""
     yield from _lacking(f"{route.name}: {source.name} at {route.source!r}", source.rights, (READ,))
@@ -60,9 +68,10 @@ def destination_right_notices(
     """Rights that writing the topics `names`, and the steps, need."""
     for name in names:
         known = destination.topics.get(name)
-        if known is not None and known.exists:
+        if known is not None and known.exists and not known.is_hidden:
             needed = (WRITE, *_step_rights(name, steps))
             yield from _lacking(f"{route.name}: {name} at {destination.name!r}", known.rights, needed)
+    yield from hidden_notices(route.name, destination, names)
     yield from _creation_notices(f"{route.name}: cluster {destination.name!r}", destination, steps)
 
 

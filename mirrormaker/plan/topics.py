@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from broker.client.operations import DESCRIBE
 from broker.errors import ErrorCode
+from mirrormaker.missing_rights import missing_right
 from mirrormaker.plan.settings import (
     CREATED_SETTINGS,
     ORDERED,
@@ -119,7 +121,7 @@ def plan_topics(
         known = destination.topics.get(name)
         written = written_topics(route, naming, topic)
         taken = _taken(name, written, claims) or _copied(topic, name, earlier)
-        obstacle = _illegal(name, written) or _obstacle(name, known, taken, route.sync)
+        obstacle = _illegal(name, written) or _obstacle(name, destination, taken, route.sync)
         if obstacle is not None:
             plan.obstacles[topic] = obstacle
             continue
@@ -272,11 +274,14 @@ def _illegal(name: str, written: frozenset[str]) -> str | None:
     return None
 
 
-def _obstacle(name: str, known: ObservedTopic | None, taken: str | None, sync: SyncSpec) -> str | None:
+def _obstacle(name: str, destination: Destination, taken: str | None, sync: SyncSpec) -> str | None:
+    known = destination.topics.get(name)
     if taken is not None:
         return taken
     if known is None or not known.exists:
         return None if sync.topics else f"there is no {name!r}, and 'sync.topics' says not to create it"
+    if known.is_hidden:
+        return str(missing_right(known.error, destination.name, name, DESCRIBE))
     if known.error is not ErrorCode.NONE:
         return f"{name!r}: {known.error.meaning}" if not known.error.retriable else None
     return None

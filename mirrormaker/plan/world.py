@@ -13,6 +13,7 @@ from typing import Any
 from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 from mirrormaker.plan.grounds import Grounds
 from mirrormaker.topology.model import ClusterName, RouteName
 
@@ -73,6 +74,11 @@ class ObservedTopic:
     def exists(self) -> bool:
         """Whether it is there, as far as the cluster tells."""
         return self.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the right to see it is missing; it may not even be there."""
+        return self.error in UNAUTHORIZED_CODES
 
     @property
     def holds_records(self) -> bool:

@@ -18,7 +18,7 @@ from broker.client.config_admin import ConfigEntry
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.log_sizes import leader_log_sizes
 from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets, list_offsets_found
-from broker.client.operations import CREATE
+from broker.client.operations import CREATE, DESCRIBE_CONFIGS
 from broker.client.rights import Rights, read_rights
 from broker.clock import Clock
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
@@ -26,6 +26,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.positions import POSITIONS_TOPIC
+from mirrormaker.missing_rights import explained
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import DAY_MS, MissingRights, ObservedCluster, PartitionTraffic
 from mirrormaker.reconcile.control import CONTROL_TOPIC
@@ -76,6 +77,7 @@ class ClusterVisit:
         routes = [route for route in topology.routes if route.enabled]
         leaving = [route for route in routes if route.source == self.spec.name]
         touching = [route for route in routes if self.spec.name in (route.source, route.destination)]
+        await self._look_for_hidden({*wanted, *(name for route in leaving for name in self._unseen(route))})
         names = [name for name in sorted(wanted) if name in self.topics and not self.topics[name].error]
         described = topics_of(self.cluster.metadata, await self._settings(names))
         traffic = await self._traffic(names)
@@ -113,13 +115,26 @@ class ClusterVisit:
             problems=tuple(self._problems),
         )
 
+    def _unseen(self, route: RouteSpec) -> Collection[str]:
+        return compile_naming(route.source, route.topics).unseen(self.topics)
+
+    async def _look_for_hidden(self, names: Collection[str]) -> None:
+        """Topics that the cluster leaves out where it is asked for all are refused where they are named."""
+        metadata = await self.cluster.refresh(set(names) - self.topics.keys())
+        found = topics_of(metadata)
+        self.topics |= {name: found[name] for name in names if name in found and found[name].is_hidden}
+
     async def _settings(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
         found: dict[str, dict[str, ConfigEntry]] = {}
         listed = sorted(names)
         for start in range(0, len(listed), TOPICS_A_REQUEST):
             some = listed[start : start + TOPICS_A_REQUEST]
             answers = await self._try(self._admin.describe_topics_configs(some), "settings of topics", {})
-            refused = [answer for answer in answers.values() if isinstance(answer, ProtocolError)]
+            refused = [
+                explained(answer, self.spec.name, name, DESCRIBE_CONFIGS)
+                for name, answer in answers.items()
+                if isinstance(answer, ProtocolError)
+            ]
             if refused:
                 self._problems.append(f"settings of {len(refused)} topics: {refused[0]}")
             found |= {name: answer for name, answer in answers.items() if isinstance(answer, dict)}

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.client.admin import Admin
+from broker.client.operations import DESCRIBE, DESCRIBE_CONFIGS
 from broker.errors import BrokerError, ProtocolError
 from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.signal import Signal
+from mirrormaker.missing_rights import explained, missing_right
 from mirrormaker.plan.topics import compare_topic, declared_topic, select_topics
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.reconcile.repair import LoggedNews, Repairer
@@ -97,7 +99,13 @@ async def _compare(topology: Topology, spec: ClusterSpec, repairer: Repairer) ->
         admin = Admin(cluster)
         there = [name for name, topic in topics_of(metadata).items() if not topic.error]
         answers = await admin.describe_topics_configs(there)
-        refused = [answer for answer in answers.values() if isinstance(answer, ProtocolError)]
+        hidden = [topic for topic in topics_of(metadata).values() if topic.is_hidden]
+        refused = [missing_right(topic.error, spec.name, topic.name, DESCRIBE) for topic in hidden]
+        refused += [
+            explained(answer, spec.name, name, DESCRIBE_CONFIGS)
+            for name, answer in answers.items()
+            if isinstance(answer, ProtocolError)
+        ]
         settings = {name: answer for name, answer in answers.items() if isinstance(answer, dict)}
         known = topics_of(metadata, settings)
         left = await _left_to_routes(topology, spec.name, spec.topics.keys() - set(there))

@@ -15,8 +15,8 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from mirrormaker.flow.positions import POSITIONS_TOPIC, transactional_id
 from mirrormaker.flow.producers import ProducerKey
-from mirrormaker.flow.trouble import UNAUTHORIZED_CODES
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 from mirrormaker.plan.world import MissingRights
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.topology.model import Delivery, Membership, RouteSpec

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from broker.client.admin import Admin, ConfigEntry
 from broker.client.cluster import Cluster
+from broker.client.operations import DESCRIBE_CONFIGS
 from broker.errors import ProtocolError
+from mirrormaker.missing_rights import explained
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.observed_topics import topics_of
@@ -84,7 +86,7 @@ class TopicCamera:
         except ProtocolError as error:
             self.problem = str(error)
             return {}
-        for answer in answers.values():
+        for topic, answer in answers.items():
             if isinstance(answer, ProtocolError):
-                self.problem = str(answer)
+                self.problem = str(explained(answer, cluster.name, topic, DESCRIBE_CONFIGS))
         return {name: answer for name, answer in answers.items() if isinstance(answer, dict)}

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from broker.client.admin import Admin, NewTopic
+from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE
 from broker.errors import ErrorCode, ProtocolError, WireError
+from mirrormaker.missing_rights import explained
 from mirrormaker.plan.settings import CLEANUP, CREATED_SETTINGS
 from mirrormaker.plan.steps import (
     AddPartitions,
@@ -169,7 +171,18 @@ def _result(
         return StepResult(step=step, error=None, refused=refused or {})
     if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
         return StepResult(step=step, error=None, code=error.code)
-    return StepResult(step=step, error=str(error), code=error.code)
+    return StepResult(step=step, error=str(_explained(step, error)), code=error.code)
+
+
+def _explained(step: Step, error: ProtocolError) -> ProtocolError:
+    match step:
+        case CreateTopic():
+            return explained(error, step.cluster, step.name, CREATE)
+        case AddPartitions():
+            return explained(error, step.cluster, step.name, ALTER)
+        case ChangeSettings():
+            return explained(error, step.cluster, step.name, ALTER_CONFIGS)
+    return error
 
 
 def _portions(steps: Sequence[StepType]) -> Iterable[Sequence[StepType]]:

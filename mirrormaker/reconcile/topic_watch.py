@@ -7,10 +7,12 @@ from typing import Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
+from broker.client.operations import DESCRIBE
 from broker.clock import Clock
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
-from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, WHOLE_TOPIC, Trouble, TroubleKind
+from mirrormaker.flow.trouble import WHOLE_TOPIC, Trouble, TroubleKind
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, TopicPlan, is_too_wide
 from mirrormaker.plan.world import ObservedTopic
@@ -52,6 +54,8 @@ class TopicWatch:
         listener: TroubleListener,
         clock: Clock,
     ) -> None:
+        self.hidden: frozenset[str] = frozenset()
+        """Topics that the source did not let see when it was asked last."""
         self._source = source
         self._halts = halts
         self._former = former
@@ -71,8 +75,8 @@ class TopicWatch:
         self._absences.clear()
 
     async def find_absent(self, naming: TopicNaming, selected: Iterable[str]) -> dict[str, str]:
-        """Topics that were copied, are still to be, and are not there, each with the reason. Raises
-        BrokerError.
+        """Topics that were copied, are still to be, and are not there, each with the reason; those that the
+        file names, too, where they may not be seen. Raises BrokerError.
         """
         here = set(selected)
         self._copied |= here
@@ -87,11 +91,17 @@ class TopicWatch:
         for topic in here & deleted:
             self._listener.found(TopicPartition(topic, WHOLE_TOPIC))
         known = self._copied | deleted
-        absent = {topic for topic in known - here if naming.selects(topic)}
+        absent = {topic for topic in known - here if naming.selects(topic)} | naming.unseen(here)
+        self.hidden = frozenset()
         if not absent:
             return {}
         metadata = await self._source.refresh(absent)
-        judged = {topic: await self._judge_absent(topic, metadata) for topic in sorted(absent)}
+        found = {topic: metadata.topics[topic].error for topic in absent & metadata.topics.keys()}
+        self.hidden = frozenset(topic for topic, code in found.items() if code in UNAUTHORIZED_CODES)
+        for topic in absent - known - self.hidden:
+            self._absent.passed(topic)
+        missing = sorted(absent & known | self.hidden)
+        judged = {topic: await self._judge_absent(topic, metadata) for topic in missing}
         return {topic: why for topic, why in judged.items() if why is not None}
 
     async def _judge_absent(self, topic: str, metadata: ClusterMetadata) -> str | None:
@@ -100,7 +110,8 @@ class TopicWatch:
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._absences.pop(topic, None)
         if code in UNAUTHORIZED_CODES:
-            trouble = _whole(TroubleKind.UNAUTHORIZED, topic, f"source: {code.name}: {code.meaning}")
+            lacking = missing_right(code, self._source.name, topic, DESCRIBE)
+            trouble = _whole(TroubleKind.UNAUTHORIZED, topic, f"source: {lacking}")
         elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             if not self._is_deleted(topic):
                 return None

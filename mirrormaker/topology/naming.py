@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from re import _constants, _parser  # type: ignore[attr-defined]
 from string import Formatter
 from typing import Any
 
 from mirrormaker.topology.model import TopicSelection
+from mirrormaker.topology.openings import names_in
 
 INTERNAL_PREFIX = "__"
 TOPIC_NAME_SIZE_MAX = 249
@@ -102,6 +104,15 @@ class TopicNaming:
         if is_internal(topic) or not any(pattern.fullmatch(topic) for pattern in self.include):
             return False
         return not any(pattern.fullmatch(topic) for pattern in self.exclude)
+
+    def unseen(self, topics: Collection[str]) -> frozenset[str]:
+        """Topics that patterns name one by one which match none of `topics`."""
+        named = (
+            names_in(pattern.pattern) for pattern in self.include if not any(map(pattern.fullmatch, topics))
+        )
+        return frozenset(
+            name for names in named for name in names if is_legal_topic(name) and self.selects(name)
+        )
 
     def destination_of(self, topic: str) -> str:
         """The name of the source's `topic` at the destination; too long a one may be illegal there."""

@@ -33,6 +33,14 @@ class Opening:
         return fits_self or (other.text.startswith(self.text) and not self.is_whole)
 
 
+def names_in(pattern: str) -> frozenset[str]:
+    """Names that a pattern says one by one, where it does. A dot that is not repeated is taken for one of a
+    name, escaped or not. Raises re.error.
+    """
+    return frozenset(each.text for each in openings_of(_DOT.sub(r"\\.", pattern)) if each.is_whole)
+
+
+_DOT = re.compile(r"(?<!\\)\.(?![*+?{])")
 _NOTHING = Opening(text="", is_whole=True)
 UNKNOWN = Opening(text="", is_whole=False)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.courses import Course, course_of
@@ -491,7 +491,7 @@ def test_what_a_destination_refuses_is_shown_on_when_its_source_has_recovered_fr
         scene.machine,
         FetchedPartition(source=SOURCE, offset=POSITION, records=bytearray(), source_end=POSITION),
     )
-    machine.source_failed(SOURCE, ErrorCode.UNKNOWN_SERVER_ERROR, 0)
+    machine.source_failed(SOURCE, ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR), 0)
     machine.fetched([empty], 0, 60_000)
     facts = machine.ready(60_000).facts
     assert PartitionRecovered in map(type, facts)
@@ -505,7 +505,7 @@ def test_what_a_destination_refuses_is_shown_on_when_its_source_has_recovered_fr
 def test_a_right_at_the_source_that_is_back_when_a_lost_bucket_is_taken_over_again_halts_nothing() -> None:
     """The partition is begun anew, and nothing tells that it recovered: it has not failed."""
     scene = Scene(FailurePolicies())
-    trouble = refused(SOURCE, POSITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "source")
+    trouble = refused(SOURCE, POSITION, ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "source")
     assert trouble is not None
     for _ in range(2):
         scene.run(lambda: scene.arbiter.meet(trouble))
@@ -579,6 +579,6 @@ def test_a_release_is_of_one_record_alone() -> None:
 @pytest.mark.parametrize("code", ErrorCode)
 def test_refusals_of_the_source_are_halts_where_a_policy_is_about_them(code: ErrorCode) -> None:
     scene = Scene(FailurePolicies())
-    scene.machine.source_failed(SOURCE, code, 0)
+    scene.machine.source_failed(SOURCE, ProtocolError(code), 0)
     unauthorized = kind_of_refusal(code) is TroubleKind.UNAUTHORIZED
     assert scene.state == (("halted", "unauthorized") if unauthorized else ("unreadable", None))

@@ -184,7 +184,7 @@ class Refusing:
             del self.known[fact.source]
 
     def _know(self, source: TopicPartition, error: ErrorCode) -> None:
-        trouble = refused(source, 0, error, "destination")
+        trouble = refused(source, 0, ProtocolError(error), "destination")
         assert trouble is not None
         self.known[source] = trouble
 

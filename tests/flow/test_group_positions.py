@@ -40,7 +40,7 @@ class Group:
         self.passed_over: dict[TopicPartition, tuple[int, int]] = {}
         self.notes_refused = False
         self.led: dict[str, Led] = {}
-        self.source: Any = SimpleNamespace(topics={})
+        self.source: Any = SimpleNamespace(topics={}, name="jfk")
         self.positions = GroupPositions(
             self.source,
             self,
@@ -111,6 +111,7 @@ def test_what_may_not_be_read_is_told_of_and_left_out_and_the_others_begin() -> 
         assert points == {PLANES: StartingPoint((3,)), GATES: StartingPoint((7,))}
         (trouble,) = group.troubles
         assert (trouble.kind, trouble.source, trouble.position) == (TroubleKind.UNAUTHORIZED, FLIGHTS, 3)
+        assert trouble.problem.endswith("lacks the right to Read topic 'flights' at 'jfk'")
         group.refused = {}
         assert await group.positions.starting_points([FLIGHTS]) == {FLIGHTS: StartingPoint((3,))}
 

@@ -89,7 +89,7 @@ def test_what_could_not_be_begun_is_news_again_once_it_was_begun() -> None:
     passed: list[TopicPartition] = []
     member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
     holdings = holdings_of(surroundings(meet=met.append, passed=passed.append), member)
-    trouble = refused(SOURCE, 3, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "source")
+    trouble = refused(SOURCE, 3, ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "source")
     assert trouble is not None
     holdings._meet(trouble)
     holdings.take([OTHER], {OTHER: StartingPoint((0,))})
@@ -292,7 +292,7 @@ def test_where_it_cannot_be_noted_what_may_be_lost_that_is_shown_and_keeps_no_ot
 
 
 def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucket_is_lost() -> None:
-    trouble = refused(SOURCE, 3, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "destination")
+    trouble = refused(SOURCE, 3, ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "destination")
     assert trouble is not None
     refusals = {SOURCE: trouble}
     member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.remedies import FAILURES_BEFORE_FULL, Remedy, remedy_for
 from mirrormaker.flow.trouble import (
@@ -107,7 +107,7 @@ def test_a_topic_that_was_made_anew_is_the_same_wherever_it_is_met_and_other_tro
     ],
 )
 def test_refusals_that_a_policy_is_about(code: ErrorCode, kind: TroubleKind | None) -> None:
-    trouble = refused(SOURCE, 7, code, "destination jfk.flights-0")
+    trouble = refused(SOURCE, 7, ProtocolError(code), "destination jfk.flights-0")
     assert (trouble.kind if trouble else None) is kind
 
 

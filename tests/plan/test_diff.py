@@ -23,7 +23,7 @@ from broker.client.operations import (
     READ,
     WRITE,
 )
-from broker.errors import ConfigurationError
+from broker.errors import ConfigurationError, ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.plan.circles import circles_of_topics
 from mirrormaker.plan.diff import make_plan
@@ -569,6 +569,24 @@ def test_rights_that_are_missing_are_told() -> None:
     allowed = replace(destination, rights=frozenset({CREATE, WRITE}))
     made = plan(topology(route()), world(cluster(JFK, new), allowed))
     assert notices(made, NoticeKind.RIGHTS) == []
+
+
+def test_topics_that_may_not_be_seen_are_told_and_not_made() -> None:
+    hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    asked = replace(route(), topics=TopicSelection(include=("flights", "planes", "gates.*")))
+    sources = topic("flights"), topic("planes", error=hidden), topic("gates-a", error=hidden)
+    copies = topic("jfk.flights", 0, error=hidden), topic("orders", 0, error=hidden)
+    declared = topology(asked, declared={AGGREGATE: {"orders": TopicSpec(partitions=3)}})
+    made = plan(declared, world(cluster(JFK, *sources), cluster(AGGREGATE, *copies)))
+    assert made.steps == ()
+    assert notices(made, NoticeKind.RIGHTS) == [
+        "jfk-to-aggregate: planes at 'jfk': the daemon's user lacks the right to Describe",
+        "aggregate: orders at 'aggregate': the daemon's user lacks the right to Describe",
+    ]
+    assert notices(made, NoticeKind.OBSTACLE) == [
+        "jfk-to-aggregate: flights: is not copied: TOPIC_AUTHORIZATION_FAILED: the mirror lacks the right to "
+        "Describe topic 'jfk.flights' at 'aggregate'"
+    ]
 
 
 def test_topics_that_may_be_created_by_their_names_need_no_right_to_create_any() -> None:

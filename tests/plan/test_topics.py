@@ -230,7 +230,8 @@ def test_a_topic_that_may_not_be_seen_is_an_obstacle_and_one_without_leaders_is_
             topic("jfk.flights-b", 0, error=ErrorCode.LEADER_NOT_AVAILABLE),
         ],
     )
-    assert planned.obstacles == {"flights": "'jfk.flights': not allowed on this topic"}
+    lacking = "TOPIC_AUTHORIZATION_FAILED: the mirror lacks the right to Describe topic 'jfk.flights' at"
+    assert planned.obstacles == {"flights": f"{lacking} 'aggregate'"}
     assert planned.destinations == {"flights-b": "jfk.flights-b"}
     assert planned.steps == []
 

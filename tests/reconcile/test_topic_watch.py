@@ -33,6 +33,7 @@ class Heard:
     """What the watch tells, and a source whose topic answers with `error`."""
 
     def __init__(self) -> None:
+        self.name = "jfk"
         self.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self.told: list[str] = []
         self.deleted: set[str] = set()
@@ -111,6 +112,18 @@ def test_a_right_that_is_withdrawn_twice_is_told_twice() -> None:
         for _ in range(2):
             assert "TOPIC_AUTHORIZATION_FAILED" in heard.absent()[TOPIC]
     assert heard.told == ["unauthorized", "passed", "unauthorized"]
+
+
+def test_a_topic_that_the_file_names_and_that_was_never_seen_is_told_where_it_may_not_be() -> None:
+    """One that is not there yet is nobody's business."""
+    heard = Heard()
+    for _ in range(2):
+        assert heard.absent()[TOPIC].endswith("lacks the right to Describe topic 'flights' at 'jfk'")
+    assert (heard.told, heard.watch.hidden) == (["unauthorized"], {TOPIC})
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for _ in range(3):
+        assert heard.absent() == {}
+    assert (heard.told, heard.watch.hidden) == (["unauthorized", "passed"], frozenset())
 
 
 def test_a_deleted_topic_is_told_again_when_what_was_written_of_it_is_gone() -> None:

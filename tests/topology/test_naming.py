@@ -23,6 +23,13 @@ def test_patterns_match_whole_names_and_excludes_win() -> None:
     assert [topic for topic in taken + left if naming.selects(topic)] == taken
 
 
+def test_topics_that_patterns_name_one_by_one_are_known_where_none_is_seen() -> None:
+    patterns = ("planes", r"a\.b", "c.d", "(ee|ff)g", "h.*", "[ij]", "k.+l", "__m", "n", "o o")
+    naming = compile_naming("jfk", TopicSelection(include=patterns, exclude=("n",)))
+    assert naming.unseen(()) == {"planes", "a.b", "c.d", "eeg", "ffg"}
+    assert naming.unseen(["planes", "c-d", "eeg", "z"]) == {"a.b"}
+
+
 def test_internal_topics_are_never_taken() -> None:
     naming = compile_naming("jfk", TopicSelection(include=(".*",)))
     assert not naming.selects("__consumer_offsets")

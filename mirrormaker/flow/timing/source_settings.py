@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
+from broker.client.operations import DESCRIBE_CONFIGS
 from broker.errors import ErrorCode, ProtocolError
 from mirrormaker.flow.timing.latency import Basis
 from mirrormaker.flow.timing.risk import Retention
+from mirrormaker.missing_rights import explained
 
 TOPICS_A_REQUEST = 500
 _NAMES = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
@@ -44,7 +46,7 @@ async def read_source_settings(
             if isinstance(answer, dict):
                 found[topic] = _settings_of(answer)
             elif answer.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                problem = str(answer)
+                problem = str(explained(answer, cluster.name, topic, DESCRIBE_CONFIGS))
     return found, problem
 
 
