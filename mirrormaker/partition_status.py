@@ -19,6 +19,7 @@ from mirrormaker.flow.timing.retention_watch import RETENTION_PART
 from mirrormaker.flow.timing.risk import Cause
 from mirrormaker.flow.timing.source_settings import read_source_settings
 from mirrormaker.flow.trouble import ANOTHER_LOG
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.topology.model import Isolation, RouteSpec
 from mirrormaker.topology.naming import compile_naming
@@ -124,6 +125,15 @@ async def observe_partitions(
         )
         for partition in selected
     )
+
+
+async def is_hidden(route: RouteSpec, source: Cluster, told: Mapping[str, Any]) -> bool:
+    """Whether there are topics that the route takes and may not see, of those that the file names and those
+    that its daemon tells of. Raises BrokerError.
+    """
+    names = compile_naming(route.source, route.topics).unseen(()) | told.get("obstacles", {}).keys()
+    found = (await source.refresh(names)).topics if names else {}
+    return any(name in found and found[name].error in UNAUTHORIZED_CODES for name in names)
 
 
 async def _first_there(

@@ -20,7 +20,7 @@ from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.lag import NO_LAG, Lag
-from mirrormaker.partition_status import PartitionStatus, observe_partitions
+from mirrormaker.partition_status import PartitionStatus, is_hidden, observe_partitions
 from mirrormaker.reconcile.active_sides import ActiveSide, find_active_sides
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
@@ -254,12 +254,12 @@ async def _observe_or_tell(
             route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True) as group,
         ):
             partitions = await observe_partitions(route, source, group, told, state.get("at_ms"), clock)
+            is_blind = not partitions and await is_hidden(route, source, told)
     except (BrokerError, TimeoutError) as error:
         problem = str(error) or f"cluster {route.source!r}: no answer within {QUERY_TIMEOUT_MS} ms"
         return _route_status(route, told, problem, None, ())
-    return _route_status(
-        route, told, None, Lag.total([partition.lag for partition in partitions]), partitions
-    )
+    lag = None if is_blind else Lag.total([partition.lag for partition in partitions])
+    return _route_status(route, told, None, lag, partitions)
 
 
 async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any]:

@@ -80,6 +80,7 @@ class WorkingRoute:
         self._ledger.note = self.copier.note
         self._carriage = HeartbeatCarriage(source, destination, self.copier.set_topics, events)
         self.reconciler = self._make_reconciler()
+        timing.is_blind = lambda: self.reconciler.is_blind
         self._rules = RuleKeeper(route, source, destination, lambda: self.reconciler.topics, events)
         self._carrier = make_carrier(lambda: self.work, open_, self._ledger, self.copier.ways, around.switch)
         self._audit = AuditWatch(

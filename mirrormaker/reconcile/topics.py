@@ -90,6 +90,8 @@ class TopicReconciler:
         """Those of them that a failure policy is about, and that wait for that to pass."""
         self.problem: str | None = None
         """Why the last look failed, None when it did not."""
+        self.is_blind = False
+        """Whether there are topics, and none of them can be copied."""
         self.topics: Mapping[str, str] = {}
         """What can be copied, source name to destination name."""
         self._terms = _Terms.of(work)
@@ -191,6 +193,7 @@ class TopicReconciler:
         for topic in sorted(self.obstacles.keys() - obstacles.keys()):
             self._news.note_end("topic_obstacle_gone", topic=topic)
         self.obstacles, self.problem, self.topics = obstacles, None, topics
+        self.is_blind = not topics and bool(self._watch.hidden | (obstacles.keys() - absent.keys()))
         self.standing = dict.fromkeys(misshapen, TroubleKind.PARTITION_MISMATCH)
         self._claims.claim(route, frozenset().union(*map(plan.written.__getitem__, topics)), shares=shares)
         granted = self._claims.granted(route)

@@ -15,7 +15,8 @@ from tests.daemon.conftest import (
     mirror,
     wait_until,
 )
-from tests.daemon.test_mirror import create
+from tests.daemon.killed_mirrors import PARTITIONS
+from tests.daemon.test_mirror import create, produce
 from tests.daemon.test_planning import plan
 from tests.interop.apache import ApacheKafka
 from tests.interop.kraft import KraftKafka
@@ -62,3 +63,24 @@ def test_a_plan_tells_topics_that_may_not_be_seen_and_does_not_make_them(
         assert ("obstacle", "seer: seen") not in {
             (each["kind"], each["about"]) for each in plan(file)[1]["notices"]
         }
+
+
+@pytest.mark.timeout(300)
+def test_of_a_route_that_may_see_none_of_its_topics_nobody_knows_how_much_waits(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory
+) -> None:
+    create(source, "shut", PARTITIONS)
+    selection = {"include": ["shut"], "name": "{topic}"}
+    running = mirror(source, destination, name="blind", topics=selection)
+    with withdrawn(source, "shut", AclOperation.DESCRIBE):
+        wait_until(lambda: running.status()["lag"] is None, "also where no daemon runs")
+        running.start()
+        told = running.wait_for(lambda told: "shut" in told["obstacles"], "the daemon says why")
+        missing = lacking("TOPIC", "Describe", "topic 'shut'", "jfk")
+        assert told["obstacles"] == {"shut": f"source: {missing}"}
+        assert (told["lag"], told["counts"]["troubles"]) == (None, {"unauthorized": 1})
+        (met,) = [event["details"] for event in told["events"] if event["name"] == "trouble_met"]
+        assert (met["partition"], met["offset"], met["problem"]) == ("shut", None, f"source: {missing}")
+    produce(source, "shut", range(100), PARTITIONS)
+    running.wait_copied()
+    assert running.stop() == 0

@@ -83,6 +83,8 @@ class RouteTiming:
     def __init__(self, route: RouteSpec, clock: Clock, events: RouteEvents) -> None:
         self.problem: str | None = None
         """Why something of the source is not known; what is copied is known all the same."""
+        self.is_blind: Callable[[], bool] = lambda: False
+        """Whether nothing is copied of the topics that there are: nobody looks how much of them waits."""
         self._clock = clock
         self._events = events
         self._latency = Latency(clock.monotonic_ms())
@@ -174,7 +176,7 @@ class RouteTiming:
         if self._waiting_since_ms:
             self._lag = max(now_ms - min(self._waiting_since_ms.values()), 0) / 1000
         else:
-            self._lag = 0.0 if is_seen else None
+            self._lag = 0.0 if is_seen and not self.is_blind() else None
         match self._objective.look(self._lag, now_ms):
             case Change.BREACHED as change:
                 self._events.note(change.value, lag_seconds=self._lag, objective=self._objective.lag_seconds)
