@@ -72,6 +72,8 @@ class LostBucket:
     """Somebody else has taken it over, or the destination aborted its transaction as too old."""
     wait_ms: int
     """Before it is taken over again, if it is still this process's."""
+    is_again: bool = False
+    """Nothing was committed of it since it was lost before."""
     has_gone_on: Callable[[], bool] = lambda: True
     """Whether it was committed since."""
 
@@ -510,6 +512,7 @@ class ExactlyOnce:
             reason=reason,
             is_fenced=is_fenced,
             wait_ms=wait_ms,
+            is_again=self._losses[key] > 1,
             has_gone_on=lambda: not self._losses[key],
         )
 

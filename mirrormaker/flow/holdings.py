@@ -437,13 +437,14 @@ class Holdings:
     def lose_bucket(self, lost: LostBucket) -> None:
         """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""
         self._engine.machine.counts.buckets_lost += 1
-        self._lost[lost.key] = lost
-        self._note(
-            "bucket_fenced" if lost.is_fenced else "transaction_given_up",
-            bucket=str(lost.key),
-            partitions=len(lost.sources),
-            reason=lost.reason,
-        )
+        known, self._lost[lost.key] = self._lost.get(lost.key), lost
+        if not lost.is_again or known is None or known.reason != lost.reason:
+            self._note(
+                "bucket_fenced" if lost.is_fenced else "transaction_given_up",
+                bucket=str(lost.key),
+                partitions=len(lost.sources),
+                reason=lost.reason,
+            )
         self._forget(lost.sources)
         self._engine.arbiter.left(lost.sources, at_once_again=True)
         self._start_task(self._start_later(lost.sources, lost.wait_ms), "take over again")

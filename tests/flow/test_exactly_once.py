@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import exactly_once, passing_origins
-from mirrormaker.flow.exactly_once import ExactlyOnce
+from mirrormaker.flow.exactly_once import ExactlyOnce, LostBucket
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.positions import Place, SourceId, value_of
@@ -244,6 +244,16 @@ def test_what_was_refused_is_over_once_it_is_committed_though_the_bucket_was_los
     assert [fact.source for fact in scene.facts[1:]] == [SOURCE, other, still]
     scene.commit()
     assert scene.facts[4:] == [PartitionRecovered(source=each, failures=2) for each in (SOURCE, other)]
+
+
+def test_a_bucket_that_is_lost_again_before_anything_was_committed_says_so() -> None:
+    scene, lost = Refusing({SOURCE: None}), list[LostBucket]()
+    scene.mode._on_lost = lost.append
+    for is_committed in (False, True, False, False):
+        scene.lose(ErrorCode.NOT_COORDINATOR)
+        if is_committed:
+            scene.commit()
+    assert [each.is_again for each in lost] == [False, True, False, True]
 
 
 def test_what_was_refused_is_waited_for_though_the_bucket_is_lost_again_before_it_is_copied() -> None:

@@ -310,6 +310,27 @@ def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucke
     assert holdings.not_begun == {}
 
 
+def test_a_bucket_that_is_lost_again_is_told_once_for_each_reason_until_it_is_committed() -> None:
+    events: list[str] = []
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+    engine = surroundings()
+    engine.machine.counts = SimpleNamespace(buckets_lost=0)
+    engine.tasks = SimpleNamespace(create_task=lambda task, name: task.close())
+    holdings = holdings_of(engine, member)
+    holdings._note = lambda event, **details: events.append(f"{event}: {details['reason']}")
+    keys = [ProducerKey(number, 0, None) for number in range(2)]
+    for reason, is_again in [("a", False), ("a", True), ("b", True), ("b", True), ("b", False)]:
+        for key in keys:
+            sources = frozenset({SOURCE})
+            holdings.lose_bucket(
+                LostBucket(
+                    key=key, sources=sources, reason=reason, is_fenced=False, wait_ms=1, is_again=is_again
+                )
+            )
+    assert events == [f"transaction_given_up: {reason}" for reason in "aabbbb"]
+    assert engine.machine.counts.buckets_lost == 10
+
+
 @pytest.mark.parametrize("failures", [0, 1])
 def test_positions_that_are_waited_for_together_are_stored_together(failures: int) -> None:
     """Somebody has released what many partitions stood for, and the source is far away. Those whose request
