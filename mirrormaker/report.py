@@ -10,8 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
+from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.flow.trouble import WHOLE_TOPIC
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.partition_status import UNASSIGNED, PartitionStatus
+from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.sizes import format_bytes
 from mirrormaker.status import RouteStatus, Status, TopologyStatus
 from mirrormaker.switch_report import switch_lines
@@ -22,6 +25,12 @@ WIDTH_WITHOUT_TERMINAL = 1_000
 """More than any table is wide: what reads them wants a row a line, and names whole."""
 
 
+_LOST_WITH = {
+    CONTROL_TOPIC: "pauses, halts and switches of before are gone",
+    LEDGER_TOPIC: "audits take what was copied before for what came before the route's start",
+    POSITIONS_TOPIC: "where nothing was committed since, the route goes on at the position of its group",
+}
+"""What went with the topics that the mirror keeps."""
 LAG_FIGURES = ("LAG MESSAGES", "LAG BYTES", "LAG SECONDS")
 ROUTE_FIGURES = ("PARTITIONS", *LAG_FIGURES, "P50 / P99 / P99.9", "COPIED BYTES", "DEEP BATCHES")
 PARTITION_FIGURES = ("POSITION", "END", *LAG_FIGURES)
@@ -126,6 +135,7 @@ def attention(routes: Sequence[RouteStatus]) -> list[str]:
 
 def _troubles(route: RouteStatus) -> list[str]:
     lines = [f"{route.name}: {route.problem}"] if route.problem else []
+    lines += _lost_lines(route)
     if route.pause is not None:
         lines.append(f"{route.name}: paused {describe_pause(route.pause)}")
     lines += (
@@ -159,6 +169,14 @@ def _troubles(route: RouteStatus) -> list[str]:
     if route.link.get("limit") == 0:
         lines.append(f"{route.name}: nothing may pass now: its limit, or its link's, is 0 at this time")
     return lines
+
+
+def _lost_lines(route: RouteStatus) -> list[str]:
+    return [
+        f"{route.name}: {topic} at {told['cluster']!r} was deleted, and began anew "
+        f"{describe_time(told['at_ms'])}: {_LOST_WITH[topic]}"
+        for topic, told in route.begun_anew.items()
+    ]
 
 
 def _audit_lines(route: RouteStatus) -> list[str]:
@@ -264,6 +282,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "audit": dict(route.audit),
         "link": dict(route.link),
         "events": [dict(event) for event in route.events],
+        "begun_anew": {topic: dict(told) for topic, told in route.begun_anew.items()},
     }
 
 

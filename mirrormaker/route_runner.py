@@ -110,9 +110,9 @@ class RouteRunner:
             timing.cancel()
 
     async def _keep_at_work(self) -> None:
-        self._board.listen(self.work.name, self.look_again)
+        self._board.listen(self.work.name, self.look_again, self._events)
         if self._switch is not None:
-            self._switch.listen(self.work.name, self.look_again)
+            self._switch.listen(self.work.name, self.look_again, self._events)
         try:
             while not self._stopping.is_set():
                 started_ms = self._clock.monotonic_ms()
@@ -348,6 +348,7 @@ class RouteRunner:
             "halts": describe_halts(self._wishes.halts),
             "partitions": {},
             "events": self._events.describe(),
+            "begun_anew": dict(self._events.begun_anew),
             "timing": self._timing.describe(),
             "left": self._timing.describe_left(),
         }

@@ -58,6 +58,8 @@ class RouteStatus:
     link: Mapping[str, Any] = field(default_factory=dict)
     """The way that it takes: round trips, depth, limit and its use; empty while the route is not at work."""
     events: tuple[Mapping[str, Any], ...] = ()
+    begun_anew: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Topics that the daemon keeps, and that were deleted while it used them: `cluster`, `at_ms`."""
     owner: str | None = None
     """Whom to ask about it."""
     drift: tuple[Mapping[str, str], ...] = ()
@@ -302,6 +304,11 @@ def _lag_elsewhere(partitions: Sequence[PartitionStatus], told: Mapping[str, Any
     return Lag.total([partition.lag for partition in partitions if str(partition.source) not in here])
 
 
+def _unheeded(problem: str | None) -> str | None:
+    """Of the control topic."""
+    return None if problem is None else f"what is wished of it is not known: {problem}"
+
+
 def _route_status(
     route: RouteSpec,
     told: Mapping[str, Any],
@@ -316,13 +323,14 @@ def _route_status(
         source=route.source,
         destination=route.destination,
         state=_state_of(route, told),
-        problem=next(filter(None, problems), told.get("control_problem")),
+        problem=next(filter(None, problems), _unheeded(told.get("control_problem"))),
         lag=lag,
         partitions=partitions,
         obstacles=told.get("obstacles", {}),
         counts=told.get("counts", {}),
         link=told.get("link", {}),
         events=tuple(told.get("events", ())),
+        begun_anew=told.get("begun_anew", {}),
         owner=route.owner,
         pause=told.get("pause"),
         paused_topics=told.get("paused_topics", {}),

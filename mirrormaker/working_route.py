@@ -77,7 +77,7 @@ class WorkingRoute:
         self._halts = around.halts_of(work)
         self._ledger = RouteLedger(route, source, destination, around.clock)
         self.copier = self._make_copier()
-        self._ledger.note = self.copier.note
+        self._ledger.note, self._ledger.on_begun_anew = self.copier.note, events.note_begun_anew
         self._carriage = HeartbeatCarriage(source, destination, self.copier.set_topics, events)
         self.reconciler = self._make_reconciler()
         timing.is_blind = lambda: self.reconciler.is_blind

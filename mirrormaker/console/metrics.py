@@ -163,7 +163,13 @@ def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         "Differences at the destination that the daemon does not repair.",
         labels=["route", "kind"],
     )
+    unread = GaugeMetricFamily(
+        "mirrormaker_control_unread",
+        "1 while what is wished of the route (pauses, halts, switches) cannot be read at its destination.",
+        labels=["route"],
+    )
     for name, route in routes.items():
+        unread.add_metric([name], route["control_problem"] is not None)
         for kind, count in Counter(one["kind"] for one in route.get("drift", ())).items():
             drift.add_metric([name, kind], count)
         states.add_metric([name, route["state"]], 1)
@@ -172,7 +178,7 @@ def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         failures.add_metric([name], route["failures"])
         buffered.add_metric([name], route.get("buffered_bytes", 0))
         obstacles.add_metric([name], len(route.get("obstacles", ())))
-    yield from (states, halted, failures, buffered, obstacles, drift)
+    yield from (states, halted, failures, buffered, obstacles, drift, unread)
 
 
 def _cluster_metrics(clusters: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:

@@ -157,6 +157,7 @@ class RouteCopier:
             on_waiting=self._commit_due.set,
             on_fact=self._take_fact,
             find_refusal=self.arbiter.refusal,
+            on_begun_anew=self._parts.events.note_begun_anew,
         )
         origins = self._parts.origins
         try:

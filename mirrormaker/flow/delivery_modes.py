@@ -17,6 +17,7 @@ from mirrormaker.flow.books import Books
 from mirrormaker.flow.delivery import DeliveryMode
 from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
 from mirrormaker.flow.facts import Fact
+from mirrormaker.flow.kept_topic import BegunAnew
 from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.trouble import Trouble
 from mirrormaker.flow.withdrawal import Withdrawal
@@ -38,6 +39,8 @@ class Deliverer:
     """Commit positions to the group soon."""
     on_fact: Callable[[Fact], None]
     find_refusal: Callable[[TopicPartition], Trouble | None]
+    on_begun_anew: BegunAnew
+    """The destination lost what the delivery keeps there."""
     """What a partition waits for since the destination has refused something of it."""
 
 
@@ -80,6 +83,7 @@ async def open_delivery(
                 books=books,
                 provenance=provenance,
                 find_owners=find_owners,
+                on_begun_anew=deliverer.on_begun_anew,
             ) as mode:
                 yield mode
         case _:

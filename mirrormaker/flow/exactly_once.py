@@ -36,7 +36,7 @@ from mirrormaker.flow.delivery import Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.fenced_origins import FencedOrigins
-from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.noted_lanes import NotedLanes, kept_at
@@ -93,16 +93,17 @@ async def open_exactly_once(
     books: Books | None,
     provenance: Provenance | None,
     find_owners: Callable[[], PositionOwners],
+    on_begun_anew: BegunAnew,
 ) -> AsyncIterator[ExactlyOnce]:
     """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
     partitions at once. `on_not_taken`: why a partition is left out by `take_over`. `on_progress`: look at the
     machine again. `on_fact`: what keeps transactions from being committed; `find_refusal`: what of that a
     partition waits for. `books`: are written in the transactions. `provenance`: of a route that has it.
-    `find_owners`: whose positions are, by the file of now.
+    `find_owners`: whose positions are, by the file of now. `on_begun_anew`: see `KeptTopic`.
 
     Raises as `KeptTopic` does when it begins.
     """
-    async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
+    async with KeptTopic(destination, POSITIONS_TOPIC, on_begun_anew=on_begun_anew) as kept:
         lane = destination.new_lane("transactions")
         work = _Work(
             route=route,

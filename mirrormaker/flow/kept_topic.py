@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Self
 
@@ -60,7 +60,14 @@ _NOT_TOLD_CODES = UNAUTHORIZED_CODES | {ErrorCode.UNSUPPORTED_VERSION, ErrorCode
 
 CLOSE_TIMEOUT_MS = 1_000
 """For what is on its way at the end: nobody waits for it any more, or `put` would not have returned."""
+BegunAnew = Callable[[str, str, int, str], None]
+"""Takes the topic, its cluster, how many entries are thrown away, and why that is so."""
+
 _log = logger("kept_topic")
+
+
+def _log_begun_anew(topic: str, cluster: str, entries: int, reason: str) -> None:
+    _log.warning("kept_topic_begun_anew", topic=topic, cluster=cluster, entries=entries, reason=reason)
 
 
 class _RightMissingError(ProtocolError):
@@ -85,10 +92,11 @@ class KeptTopic:
         configs: Mapping[str, str] | None = None,
         timeout_ms: int = 60_000,
         view: TopicView | None = None,
+        on_begun_anew: BegunAnew | None = None,
     ) -> None:
         """The cluster comes started. `partitions` and further `configs`: of a topic that is missing.
         `timeout_ms` bounds making it, reading to its end, and writing. `view`: takes the records in, instead
-        of `get` and `entries`.
+        of `get` and `entries`. `on_begun_anew` is told of what else goes to the log.
         """
         self.name = name
         self.incarnation = 0
@@ -99,6 +107,7 @@ class KeptTopic:
         self._configs = {"cleanup.policy": "compact", **(configs or {})}
         self._documents = KeptView()
         self._view: TopicView = self._documents if view is None else view
+        self._on_begun_anew = on_begun_anew or _log_begun_anew
         self._positions: dict[TopicPartition, int] = {}
         self._topic_id: TopicId = NO_TOPIC_ID
         self._fetch_bytes = FETCH_BYTES
@@ -265,7 +274,7 @@ class KeptTopic:
             )
 
     def _begin_anew(self, reason: str) -> None:
-        _log.warning("kept_topic_begun_anew", topic=self.name, entries=len(self._view), reason=reason)
+        self._on_begun_anew(self.name, self._cluster.name, len(self._view), reason)
         self._view.clear()
         self._positions.clear()
         self.incarnation += 1

@@ -27,6 +27,8 @@ class RouteEvents:
     """The last ones of one route in this process; they outlive its being started anew."""
 
     def __init__(self, route: RouteName, clock: Clock) -> None:
+        self.begun_anew: dict[str, dict[str, object]] = {}
+        """Topics that the mirror keeps, and whose cluster lost them while they were in use."""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._clock = clock
         self._log = logger("route").bind(route=route)
@@ -40,6 +42,11 @@ class RouteEvents:
         """As `note`, of something that is well again."""
         self._keep(event, details)
         self._log.info(event, **details)
+
+    def note_begun_anew(self, topic: str, cluster: str, entries: int, reason: str) -> None:
+        """See `BegunAnew`."""
+        self.begun_anew[topic] = {"cluster": cluster, "at_ms": self._clock.now_ms()}
+        self.note("kept_topic_begun_anew", topic=topic, cluster=cluster, entries=entries, reason=reason)
 
     def _keep(self, event: str, details: Mapping[str, object]) -> None:
         self._events.append(Event(at_ms=self._clock.now_ms(), name=event, details=dict(details)))

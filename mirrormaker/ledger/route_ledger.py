@@ -36,7 +36,7 @@ from mirrormaker.flow.books import BooksStanding, Former, Reached
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
-from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -85,6 +85,8 @@ class RouteLedger:
     def __init__(self, route: RouteSpec, source: Cluster, destination: Cluster, clock: Clock) -> None:
         self.note: Callable[..., None] = lambda event, **details: None
         """Takes events for `status`."""
+        self.on_begun_anew: BegunAnew | None = None
+        """See `KeptTopic`."""
         self.view = LedgerView(source.cluster_id)
         self.problem: str | None = None
         """Why it is not written, or not read, just now."""
@@ -136,6 +138,7 @@ class RouteLedger:
                     configs=TOPIC_CONFIGS,
                     timeout_ms=WRITE_TIMEOUT_MS,
                     view=self.view,
+                    on_begun_anew=self.on_begun_anew,
                 ) as topic:
                     self._topic, self.problem, self._is_refused = topic, None, False
                     self._unnoted |= self._producers

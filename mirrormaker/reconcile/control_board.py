@@ -13,6 +13,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from broker.client.backoff import Backoff
 from broker.errors import BrokerError, ConnectionFailedError
@@ -21,6 +22,7 @@ from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.reconcile.control import CONTROL_TOPIC, Resumption, RouteWishes, read_wishes
 from mirrormaker.reconcile.halts import Halt, halt_key, halt_value
 from mirrormaker.reconcile.switches import Switch, read_switches
@@ -30,6 +32,13 @@ RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
 CLIENT_ID = "mirrormaker-control"
 TIMEOUT_MS = 15_000
 """How long the topic may take to be made, to be read to its end, and to be written to."""
+
+
+class _Listener(NamedTuple):
+    """A route that heeds what the topic says."""
+
+    on_change: Callable[[], None]
+    events: RouteEvents
 
 
 @dataclass(slots=True)
@@ -56,7 +65,7 @@ class ControlBoard:
         self._is_untold = asyncio.Event()
         self._looked = asyncio.Event()
         """Set when the first attempt is over, for better or worse."""
-        self._listeners: dict[RouteName, Callable[[], None]] = {}
+        self._listeners: dict[RouteName, _Listener] = {}
         self._log = logger("control").bind(cluster=spec.name)
 
     async def run(self) -> None:
@@ -66,16 +75,17 @@ class ControlBoard:
             try:
                 async with (
                     open_cluster(self.spec, client_id=CLIENT_ID) as cluster,
-                    KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic,
+                    KeptTopic(
+                        cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS, on_begun_anew=self._begun_anew
+                    ) as topic,
                 ):
                     await topic.read_to_end()
-                    self._topic, self.problem, failures = topic, None, 0
+                    self._topic, failures = topic, 0
+                    self._tell_read()
                     async with self._telling():
                         await self._follow(topic)
             except BrokerError as error:
-                if self.problem is None:
-                    self._log.warning("control_topic_not_read", error=str(error))
-                self.problem = str(error)
+                self._tell_problem(str(error))
                 failures += 1
             finally:
                 self._topic = None
@@ -87,13 +97,38 @@ class ControlBoard:
         """Return when it has been read, or could not be."""
         await self._looked.wait()
 
-    def listen(self, route: RouteName, on_change: Callable[[], None]) -> None:
-        """Call `on_change` when something of `route` may have changed; one listener a route."""
-        self._listeners[route] = on_change
+    def listen(self, route: RouteName, on_change: Callable[[], None], events: RouteEvents) -> None:
+        """Call `on_change` when something of `route` may have changed; `events` get what befalls the topic.
+        One listener a route.
+        """
+        self._listeners[route] = _Listener(on_change, events)
+        if self.problem is not None:
+            self._note_problem(events, self.problem)
 
     def forget(self, route: RouteName) -> None:
         """Nobody listens for it any more."""
         self._listeners.pop(route, None)
+
+    def _tell_problem(self, problem: str) -> None:
+        if self.problem is None:
+            self._log.warning("control_topic_not_read", error=problem)
+            for listener in self._listeners.values():
+                self._note_problem(listener.events, problem)
+        self.problem = problem
+
+    def _note_problem(self, events: RouteEvents, problem: str) -> None:
+        events.note("control_topic_not_read", cluster=self.spec.name, error=problem)
+
+    def _tell_read(self) -> None:
+        if self.problem is not None:
+            for listener in self._listeners.values():
+                listener.events.note_end("control_topic_read", cluster=self.spec.name)
+        self.problem = None
+
+    def _begun_anew(self, topic: str, cluster: str, entries: int, reason: str) -> None:
+        self._log.warning("kept_topic_begun_anew", topic=topic, entries=entries, reason=reason)
+        for listener in self._listeners.values():
+            listener.events.note_begun_anew(topic, cluster, entries, reason)
 
     @property
     def is_unused(self) -> bool:
@@ -225,8 +260,8 @@ class ControlBoard:
             }
 
     def _tell(self) -> None:
-        for on_change in list(self._listeners.values()):
-            on_change()
+        for listener in list(self._listeners.values()):
+            listener.on_change()
 
 
 class ControlBoards:

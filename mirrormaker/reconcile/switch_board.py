@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.errors import ConnectionFailedError
+from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.switches import Side, Switch, latest
 from mirrormaker.topology.failover_groups import FailoverGroup
@@ -28,9 +29,9 @@ class SwitchBoard:
         self._source = source
         self._destination = destination
 
-    def listen(self, route: RouteName, on_change: Callable[[], None]) -> None:
-        """Call `on_change` when there may be news at the source; the destination's are listened to anyway."""
-        self._source.listen(route, on_change)
+    def listen(self, route: RouteName, on_change: Callable[[], None], events: RouteEvents) -> None:
+        """As a board's, of the source; the destination's is listened to anyway."""
+        self._source.listen(route, on_change, events)
 
     def forget(self, route: RouteName) -> None:
         """Nobody listens for it any more."""

@@ -8,33 +8,91 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
 from broker.clock import SystemClock
-from broker.errors import ConfigurationError
+from broker.embedded import EmbeddedCluster
+from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from mirrormaker.control_access import pause, read_control, resume
-from mirrormaker.reconcile.control import Pause, pause_key
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.reconcile import control_board
+from mirrormaker.reconcile.control import CONTROL_TOPIC, Pause, pause_key
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import ClusterName, RouteName
+from tests.client.running import until
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS
 from tests.reconcile.test_halts import HALT
 from tests.reconcile.test_routes import A, selecting
 
 
-def test_what_is_put_at_once_waits_until_the_topic_is_at_hand(
-    cluster: ClusterFactory, tmp_path: Path
-) -> None:
-    (address, *_) = cluster("aggregate").bootstrap
-    file, route = tmp_path / "topology.yaml", RouteName("jfk-to-aggregate")
+def boarded(cluster: ClusterFactory, folder: Path) -> tuple[EmbeddedCluster, ControlBoard]:
+    """A cluster that nobody has used before, and the board of what leads there."""
+    there = cluster("aggregate")
+    file, address = folder / "topology.yaml", there.bootstrap[0]
     file.write_text(
         f"clusters: {{jfk: {{bootstrap: ['127.0.0.1:1']}}, aggregate: {{bootstrap: ['{address}']}}}}\n"
         "routes: [{from: jfk, to: aggregate, topics: {include: [flights]}}]\n"
     )
-    wish = Pause(at_ms=1, by="somebody")
+    return there, ControlBoard(load_topology(file).clusters[ClusterName("aggregate")])
+
+
+def test_what_becomes_of_the_topic_is_an_event_of_every_route_that_heeds_it(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    there, board = boarded(cluster, tmp_path)
+    routes = [RouteName("one"), RouteName("other")]
+    events = {route: RouteEvents(route, SystemClock()) for route in routes}
+    missing = ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "so it is")
+    refusals: list[ProtocolError] = []
+
+    class Refused(KeptTopic):
+        async def read_to_end(self) -> None:
+            if refusals:
+                raise refusals.pop()
+            await super().read_to_end()
+
+    def told(route: RouteName) -> list[str]:
+        return [event["name"] for event in events[route].describe()]
 
     async def main() -> None:
-        board = ControlBoard(load_topology(file).clusters[ClusterName("aggregate")])
+        running = asyncio.create_task(board.run())
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await board.looked()
+                assert board.problem == str(missing)
+                for route in routes:
+                    board.listen(route, lambda: None, events[route])
+                await until(lambda: board.problem is None)
+                wish = Pause(at_ms=1, by="somebody")
+                await board.put([(pause_key(routes[0], None), asdict(wish))])
+                async with Cluster(there.bootstrap) as client:
+                    await Admin(client).delete_topics([CONTROL_TOPIC])
+                await until(lambda: CONTROL_TOPIC in events[routes[1]].begun_anew)
+                await until(lambda: board.known_wishes(routes[0]).pause is None)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    refusals += [missing] * 3
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(control_board, "KeptTopic", Refused)
+        asyncio.run(main())
+    for route in routes:
+        assert told(route) == ["control_topic_not_read", "control_topic_read", "kept_topic_begun_anew"]
+        assert events[route].begun_anew[CONTROL_TOPIC]["cluster"] == "aggregate"
+
+
+def test_what_is_put_at_once_waits_until_the_topic_is_at_hand(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    _, board = boarded(cluster, tmp_path)
+    wish, route = Pause(at_ms=1, by="somebody"), RouteName("jfk-to-aggregate")
+
+    async def main() -> None:
         running = asyncio.create_task(board.run())
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):

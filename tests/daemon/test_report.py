@@ -52,6 +52,16 @@ def status(*routes: RouteStatus, topology_problem: str | None = None) -> Status:
     return Status(topology=topology, routes=routes)
 
 
+def test_topics_that_the_mirror_keeps_and_that_began_anew_are_told_with_what_went_with_them() -> None:
+    lost = {"__mirrormaker_ledger": {"cluster": "aggregate", "at_ms": 0}}
+    told = attention([replace(route(), begun_anew=lost)])
+    assert told[0] == (
+        "jfk-to-aggregate: __mirrormaker_ledger at 'aggregate' was deleted, and began anew "
+        "1970-01-01T00:00:00+00:00: audits take what was copied before for what came before the route's start"
+    )
+    assert render_json(status(replace(route(), begun_anew=lost)))["routes"][0]["begun_anew"] == lost
+
+
 def test_a_route_is_one_line_of_figures() -> None:
     shown = io.StringIO()
     render_text(status(route(partition("copying"))), shown)
