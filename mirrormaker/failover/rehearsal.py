@@ -204,9 +204,11 @@ async def find_tails(
 
 
 def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
-    """Where a route back begins that has never run: behind what is known to have come by the way forth."""
-    begin = mirrored_until(lane, place.committed)
-    return place.start if begin is None else min(max(begin, place.start), place.end)
+    """Where a route back goes on: from its position, or where the log begins, behind what is known to have
+    come by the way forth.
+    """
+    begin = mirrored_until(lane, place.position)
+    return min(max(begin, place.start), place.end)
 
 
 async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[Missing]:

@@ -81,7 +81,7 @@ async def find_tail(
     """
     position, tail = place.position, None
     while position < place.stable_end:
-        position = max(position, mirrored_until(came, position) or 0)
+        position = mirrored_until(came, position)
         lane = cluster.new_lane("tail")
         within = Range(position, place.stable_end)
         reader = LogReader(cluster, place.source, within, committed_only=True, lane=lane, verifies=False)
@@ -90,7 +90,7 @@ async def find_tail(
             async for entry in entries:
                 if entry.header is None or not _has_been(entry.header, paths, destination):
                     tail = _with(tail, place.source, entry, within)
-                mirrored = mirrored_until(came, entry.next) or 0
+                mirrored = mirrored_until(came, entry.next)
                 if mirrored >= entry.next + PASSED_OVER_MIN:
                     position = mirrored
                     break

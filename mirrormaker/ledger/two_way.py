@@ -42,7 +42,7 @@ def translate(
     if pending is None:
         return told
     unpassed = pending if there is None else mirrored_until(there, pending)
-    if told.offset is None or unpassed is None or told.offset <= unpassed:
+    if told.offset is None or told.offset <= unpassed:
         return told
     return Translation(offset=unpassed, standing=Standing.UNRECORDED, is_exact=False)
 
@@ -52,8 +52,7 @@ def _is_ahead(offset: int, there: LaneLedger, back: LaneLedger | None) -> bool:
     known = there.next
     if known is None or offset <= known:
         return False
-    came = known if back is None else mirrored_until(back, known)
-    return came is None or came < offset
+    return (known if back is None else mirrored_until(back, known)) < offset
 
 
 def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -> Translation:
@@ -100,14 +99,10 @@ def _place(translation: Translation) -> int:
     return translation.offset or 0
 
 
-def mirrored_until(ledger: LaneLedger, start: int | None) -> int | None:
-    """From `start` on, a destination offset, the first that is not known to have come by this lane. None:
-    from the first that is known to have come; None is the answer where nothing is.
-    """
+def mirrored_until(ledger: LaneLedger, start: int) -> int:
+    """From `start` on, a destination offset, the first that is not known to have come by this lane."""
     reached = start
-    for run in ledger.placed_runs(start or 0):
-        if reached is None:
-            reached = run.to
+    for run in ledger.placed_runs(start):
         if run.to > reached:
             break
         reached = max(reached, run.to + run.length)

@@ -299,6 +299,26 @@ def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
     assert (missing["records"], missing["end"], missing["age_ms"]) == (8, 58, 0)
 
 
+@pytest.mark.timeout(120)
+def test_what_was_written_at_the_standby_before_the_first_copy_is_asked_about_and_comes_back(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    create(standby, TOPIC, 1)
+    produce(standby, TOPIC, range(5), 1)
+    produce(primary, TOPIC, range(5, 15), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 15)
+    assert "orders-0: 5 records, offsets 0 to 4" in refused("failover", running.file, "orders")
+    wait_until(lambda: "standby has 5 records that never came" in status_text(running.file), "told")
+    assert switch("failover", running.file, "--tail", "copy")["cluster"] == "standby"
+    wait_count(primary, 15)
+    assert set(records_at(primary)) == set(records_at(standby)) == set(range(15))
+    assert running.stop() == 0
+
+
 def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed(
     clusters: Clusters, tmp_path: Path
 ) -> None:
