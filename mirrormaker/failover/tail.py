@@ -7,7 +7,7 @@ tells.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
 from mirrormaker.failover.partitions import PartitionPlace
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
+from mirrormaker.flow.origin_registry import ORIGINS_TOPIC, path_in
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.two_way import mirrored_until
 
@@ -61,16 +61,18 @@ class Tail:
 
 
 async def read_paths(cluster: Cluster) -> dict[int, frozenset[str]]:
-    """What the registry of a cluster says. Raises BrokerError."""
+    """What the registry of a cluster says; of what names no path nothing is known. Raises BrokerError."""
     if ORIGINS_TOPIC not in (await cluster.refresh()).topics:
         return {}
+    paths: dict[int, frozenset[str]] = {}
     async with KeptTopic(cluster, ORIGINS_TOPIC, timeout_ms=READ_TIMEOUT_MS) as topic:
         await topic.read_to_end()
-        return {
-            key["producer"]: frozenset(value["path"])
-            for key, value in topic.entries()
-            if isinstance(key.get("producer"), int) and isinstance(value.get("path"), list)
-        }
+        for key, value in topic.entries():
+            producer = key.get("producer")
+            with suppress(ValueError):
+                if isinstance(producer, int):
+                    paths[producer] = frozenset(path_in(value))
+    return paths
 
 
 async def find_tail(

@@ -166,7 +166,7 @@ class OriginRegistry:
             value = self._read.get({"producer": producer})
             if value is not None:
                 try:
-                    paths[producer] = _path_in(value)
+                    paths[producer] = path_in(value)
                 except ValueError as error:
                     problems[producer] = f"topic {ORIGINS_TOPIC}: {error}"
         self.provenance.learn(producers, paths, problems)
@@ -197,8 +197,8 @@ def _entry(producer: int, path: Path) -> tuple[Document, Document]:
     return {"producer": producer}, {"path": list(path)}
 
 
-def _path_in(value: Document) -> Path:
-    """Raises ValueError when it is none."""
+def path_in(value: Document) -> Path:
+    """The path that a value of the topic names. Raises ValueError when it names none."""
     path = value.get("path")
     if not isinstance(path, list) or not path or not all(isinstance(each, str) for each in path):
         raise ValueError(f"{value!r} names no path")
