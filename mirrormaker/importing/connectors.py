@@ -22,6 +22,7 @@ from mirrormaker.importing.mirrors import ENABLED, Flow, Mirrors, Settings, is_o
 from mirrormaker.topology.document import NULL, Problems, line_of, read_document
 
 CLASS = "connector.class"
+NAME = "name"
 SOURCE, CHECKPOINT, HEARTBEAT = (
     "MirrorSourceConnector",
     "MirrorCheckpointConnector",
@@ -109,22 +110,32 @@ def _parse(text: str, file: Path) -> yaml.Node:
     return read_document(f'{{"all": {text}}}'.replace("\t", " "), file, Problems()).node
 
 
-def _configurations(node: yaml.Node, file: Path) -> Iterator[dict[str, Entry]]:
+def _configurations(node: yaml.Node, file: Path, name: yaml.Node | None = None) -> Iterator[dict[str, Entry]]:
+    """`name`: what stands beside it, as that of a connector does that is posted."""
     match node:
         case yaml.MappingNode():
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if CLASS in keys:
-                yield {
-                    key.value: Entry(key.value, value.value.strip(), f"{file}:{line_of(key)}")
-                    for key, value in node.value
-                    if isinstance(value, yaml.ScalarNode) and value.tag != NULL
-                }
+            values = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+            if CLASS in values:
+                yield _entries(values if name is None else {NAME: name, **values}, file)
                 return
-            for _, value in node.value:
-                yield from _configurations(value, file)
+            for value in values.values():
+                yield from _configurations(value, file, values.get(NAME))
         case yaml.SequenceNode():
             for value in node.value:
                 yield from _configurations(value, file)
+
+
+def _entries(values: Mapping[str, yaml.Node], file: Path) -> dict[str, Entry]:
+    """Settings; what is told of them names the connector, as all of it may stand in one line."""
+    texts = {
+        key: node.value.strip()
+        for key, node in values.items()
+        if isinstance(node, yaml.ScalarNode) and node.tag != NULL
+    }
+    prefix = f"{texts[NAME]}: " if NAME in texts else ""
+    return {
+        key: Entry(f"{prefix}{key}", text, f"{file}:{line_of(values[key])}") for key, text in texts.items()
+    }
 
 
 def _read_connector(settings: Settings, mirrors: Mirrors) -> Flow:
@@ -149,5 +160,5 @@ def _read_connector(settings: Settings, mirrors: Mirrors) -> Flow:
         target=ends["target"],
         settings=Settings(of_flow, mirrors.remarks),
         named_by=named_by,
-        name=settings.text("name"),
+        name=settings.text(NAME),
     )

@@ -22,6 +22,8 @@ _ARROW = "->"
 _EXACTLY_ONCE = "exactly.once.source.support"
 """Of the workers at a target."""
 _OF_NOBODY = "MirrorMaker 2 reads it of a cluster or a flow alone, with that before its name"
+_OF_ALL = "enables every flow, both ways, but those that say otherwise: each has a route"
+_WITHOUT_HEARTBEATS = "enables no flow that emits no heartbeats: MirrorMaker 2 has A->B.enabled for these"
 _CLIENTS = ("consumer.", "producer.", "admin.", "source.", "target.")
 _NO_CLIENT = "consumer.poll.timeout.ms"
 _ROLES_AT_SOURCE = {"consumer.": "consumer.", "admin.": "source.admin."}
@@ -87,13 +89,23 @@ class _Parts:
             own = self._flows.get(ends, {})
             settings = Settings(self._settings_of(*ends, own), self._mirrors.remarks)
             enabling = settings.find(ENABLED)
-            if enabling is not None and settings.read(ENABLED, boolean()) is not False:
+            if enabling is not None and self._is_enabled(settings, of_all=ENABLED not in own):
                 yield Flow(source=ends[0], target=ends[1], settings=settings, named_by=enabling)
                 continue
             for name, entry in own.items():
                 self._mirrors.remarks.use(entry)
                 if name != ENABLED:
                     self._mirrors.remarks.note(entry, "the flow is not enabled, and no route is made for it")
+
+    @staticmethod
+    def _is_enabled(settings: Settings, *, of_all: bool) -> bool:
+        """What is said of all flows counts for those that emit heartbeats: others have no workers."""
+        if settings.read(ENABLED, boolean()) is False:
+            return False
+        has_workers = not of_all or settings.read("emit.heartbeats.enabled", boolean()) is not False
+        if of_all:
+            settings.note(ENABLED, _OF_ALL if has_workers else _WITHOUT_HEARTBEATS)
+        return has_workers
 
     def _settings_of(self, source: str, target: str, own: Mapping[str, Entry]) -> dict[str, Entry]:
         at_source, at_target = self.clusters[source], self.clusters[target]

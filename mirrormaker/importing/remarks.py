@@ -58,6 +58,10 @@ class Remarks:
         self.use(entry)
         self._notes[f"{entry.place}: {entry.name}: {message}"] = entry.place
 
+    def note_line(self, file: Path, line: int, message: str) -> None:
+        """Of a file that has other lines than settings."""
+        self._notes[f"{file}:{line}: {message}"] = f"{file}:{line}"
+
     def _in_order(self, told: dict[str, str]) -> list[str]:
         def rank(line: str) -> tuple[int, int]:
             file, _, number = told[line].rpartition(":")

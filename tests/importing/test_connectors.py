@@ -61,8 +61,16 @@ def test_notes_have_the_lines_of_settings(tmp_path: Path) -> None:
     text = json.dumps(connector("Source", "a", "b", replication__factor=3), indent=1)
     (note,) = imported(tmp_path, text).notes
     assert note.startswith(
-        f"{text[: text.index('replication')].count(chr(10)) + 1}: replication.factor: left out"
+        f"{text[: text.index('replication')].count(chr(10)) + 1}: a-source-b: replication.factor: left out: "
     )
+
+
+def test_what_is_told_of_connectors_in_one_line_names_each(tmp_path: Path) -> None:
+    both = [connector("Source", *ends, replication__factor=3) for ends in ("ab", "ba")]
+    notes = imported(tmp_path, json.dumps(both)).notes
+    assert [note.partition(": left out")[0] for note in notes] == [
+        f"1: {name}: replication.factor" for name in ("a-source-b", "b-source-a")
+    ]
 
 
 def test_clients_of_a_connector(tmp_path: Path) -> None:
@@ -113,7 +121,7 @@ def test_secrets_of_connectors_are_referred_to(tmp_path: Path) -> None:
 def test_several_connectors_between_two_clusters_are_routes_of_their_names(tmp_path: Path) -> None:
     one, other = connector("Source", "a", "b", topics="x"), connector("Source", "a", "b", topics="y")
     other["config"] |= {"name": "other"}  # type: ignore[operator]
-    one["config"] |= {"name": "one"}  # type: ignore[operator]
+    one["name"] = "one"
     outcome = imported(tmp_path, json.dumps([one, other]))
     assert {route.name: route.topics.include for route in outcome.topology.routes} == {
         "one": ("x",),
@@ -141,15 +149,16 @@ def test_connectors_without_a_flow_and_strange_ones_are_told(tmp_path: Path) -> 
     strange = {"name": "files", "config": {"connector.class": "FileStreamSink", "file": "x"}}
     outcome = imported(tmp_path, json.dumps([SOURCE, strange, connector("Checkpoint", "b", "a", groups="x")]))
     told = [note.partition(": ")[2] for note in outcome.notes]
-    assert "connector.class: is no connector of MirrorMaker 2: left out" in told
-    assert "connector.class: no MirrorSourceConnector is there, nothing copies from b to a: left out" in told
+    assert "files: connector.class: is no connector of MirrorMaker 2: left out" in told
+    missing = "b-checkpoint-a: connector.class: no MirrorSourceConnector is there"
+    assert f"{missing}, nothing copies from b to a: left out" in told
 
 
 def test_a_connector_that_is_not_enabled_is_told(tmp_path: Path) -> None:
     disabled = connector("Source", "b", "a", enabled="false")
     outcome = imported(tmp_path, json.dumps([SOURCE, disabled]))
     assert outcome.route.name == "a-to-b"
-    assert "1: enabled: the connector is not enabled: left out" in outcome.notes
+    assert "1: b-source-a: enabled: the connector is not enabled: left out" in outcome.notes
 
 
 def test_what_ends_and_clients_are_told_without_a_use_is_told(tmp_path: Path) -> None:
@@ -158,9 +167,9 @@ def test_what_ends_and_clients_are_told_without_a_use_is_told(tmp_path: Path) ->
     )
     told = [note.partition(": ")[2] for note in imported(tmp_path, json.dumps(more)).notes]
     assert told == [
-        "source.cluster.ssl.provider: left out: TLS has no such option here",
-        "source.consumer.fetch.max.bytes: left out: fetches are sized by round trip and speed: `resources` "
-        "bounds them",
+        "a-source-b: source.cluster.ssl.provider: left out: TLS has no such option here",
+        "a-source-b: source.consumer.fetch.max.bytes: left out: fetches are sized by round trip and speed: "
+        "`resources` bounds them",
     ]
 
 
@@ -168,8 +177,8 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     other = connector("Source", "b", "a", source__cluster__bootstrap__servers="elsewhere:9092")
     (problem,) = problems_of(tmp_path, json.dumps(SOURCE), json.dumps(other))
     assert problem == (
-        "mm2-2.conf:1: source.cluster.bootstrap.servers: says otherwise than "
-        f"target.cluster.bootstrap.servers at {tmp_path}/mm2-1.conf:1"
+        "mm2-2.conf:1: b-source-a: source.cluster.bootstrap.servers: says otherwise than "
+        f"a-source-b: target.cluster.bootstrap.servers at {tmp_path}/mm2-1.conf:1"
     )
 
 
@@ -180,7 +189,7 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         ('{"name": "x"}', " there is no connector in it: nothing has a 'connector.class'"),
         (
             json.dumps(connector("Source", "a", "a")),
-            "1: connector.class: leads to the cluster that it comes from",
+            "1: a-source-a: connector.class: leads to the cluster that it comes from",
         ),
         (json.dumps(HEARTBEAT), " nothing is copied from one cluster to another"),
         (
@@ -190,7 +199,7 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
             "1: connector.class: bootstrap.servers of 'target' is missing",
         ),
         (
-            json.dumps([SOURCE, SOURCE | {"config": {**SOURCE["config"], "topics": "z"}}]),  # type: ignore[dict-item]
+            json.dumps([SOURCE["config"], {**SOURCE["config"], "topics": "z"}]),  # type: ignore[dict-item]
             "1: connector.class: of the flows from a to b each needs a name, as of a route",
         ),
     ],

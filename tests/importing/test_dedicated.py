@@ -279,6 +279,19 @@ def test_flows_that_are_not_enabled_are_told_where_something_is_said_of_them(tmp
     assert outcome.route.name == "a-to-b"
 
 
+def test_what_enables_all_flows_is_told_and_counts_for_those_that_emit_heartbeats(tmp_path: Path) -> None:
+    outcome = imported(
+        tmp_path,
+        f"{THREE}enabled = true\na->c.enabled = false\nb->a.enabled = true\n"
+        "b->c.emit.heartbeats.enabled = false\nb->a.emit.heartbeats.enabled = false\n",
+    )
+    assert [route.name for route in outcome.topology.routes] == ["a-to-b", "b-to-a", "c-to-a", "c-to-b"]
+    told = "enables every flow, both ways, but those that say otherwise: each has a route"
+    assert f"5: enabled: {told}" in outcome.notes
+    told = "enables no flow that emits no heartbeats: MirrorMaker 2 has A->B.enabled for these"
+    assert f"5: enabled: {told}" in outcome.notes
+
+
 def test_what_all_routes_say_stands_once(tmp_path: Path) -> None:
     text = imported(tmp_path, f"{BOTH_WAYS}tasks.max = 4\n").text
     assert text.count("workers: 4") == text.count("acls: true") == 1
