@@ -72,7 +72,7 @@ def import_files(files: Sequence[Path], to: Path, positions: Sequence[OffsetsFil
         mirrors.remarks.report_file(files[0], "nothing is copied from one cluster to another")
     _raise_problems(mirrors)
     _merge_clashing(mirrors.flows, routes)
-    if stopped_at.by_ends:
+    if stopped_at.offsets:
         start_at_positions(mirrors, routes, stopped_at)
         _raise_problems(mirrors)
     return _render(mirrors, clusters, routes, files, to)

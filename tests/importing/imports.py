@@ -22,6 +22,9 @@ b.bootstrap.servers = b1:9092
 ONE_WAY = f"{TWO}a->b.enabled = true\n"
 
 
+CLASSES = "org.apache.kafka.connect.mirror"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What was made of some files, as it is read again."""
@@ -36,6 +39,21 @@ class Outcome:
         """The only one."""
         (route,) = self.topology.routes
         return route
+
+
+def connector(kind: str, source: str, target: str, **settings: object) -> dict[str, object]:
+    """As it is posted; `__` in a name is a dot."""
+    return {
+        "name": f"{source}-{kind}-{target}".lower(),
+        "config": {
+            "connector.class": f"{CLASSES}.Mirror{kind}Connector",
+            "source.cluster.alias": source,
+            "source.cluster.bootstrap.servers": f"{source}:9092",
+            "target.cluster.alias": target,
+            "target.cluster.bootstrap.servers": f"{target}:9092",
+            **{name.replace("__", "."): value for name, value in settings.items()},
+        },
+    }
 
 
 def write(folder: Path, text: str, name: str = "mm2.properties") -> Path:

@@ -7,25 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.importing.imports import ONE_WAY, imported, problems_of
-
-CLASSES = "org.apache.kafka.connect.mirror"
-
-
-def connector(kind: str, source: str, target: str, **settings: object) -> dict[str, object]:
-    """As it is posted; `__` in a name is a dot."""
-    return {
-        "name": f"{source}-{kind}-{target}".lower(),
-        "config": {
-            "connector.class": f"{CLASSES}.Mirror{kind}Connector",
-            "source.cluster.alias": source,
-            "source.cluster.bootstrap.servers": f"{source}:9092",
-            "target.cluster.alias": target,
-            "target.cluster.bootstrap.servers": f"{target}:9092",
-            **{name.replace("__", "."): value for name, value in settings.items()},
-        },
-    }
-
+from tests.importing.imports import ONE_WAY, connector, imported, problems_of
 
 SOURCE = connector(
     "Source", "a", "b", topics="orders,payments.*", tasks__max=4, sync__topic__acls__enabled=False

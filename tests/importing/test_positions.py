@@ -9,14 +9,16 @@ import pytest
 
 from mirrormaker.importing.positions import OffsetsFile
 from mirrormaker.topology.model import ExistingTopics, Start, StartAtOffsets
-from tests.importing.imports import ONE_WAY, imported, problems_of
+from tests.importing.imports import ONE_WAY, connector, imported, problems_of
 
 BOTH_WAYS = f"{ONE_WAY}b->a.enabled = true\n"
 
 
-def record(topic: str, partition: int, offset: int | None, *, cluster: str = "a") -> str:
+def record(
+    topic: str, partition: int, offset: int | None, *, cluster: str = "a", name: str = "MirrorSourceConnector"
+) -> str:
     """A record of the topic of offsets, as commands print it."""
-    key = ["MirrorSourceConnector", {"cluster": cluster, "partition": partition, "topic": topic}]
+    key = [name, {"cluster": cluster, "partition": partition, "topic": topic}]
     return f"{json.dumps(key)}\t{'' if offset is None else json.dumps({'offset': offset})}\n"
 
 
@@ -76,6 +78,48 @@ def test_routes_of_which_nothing_is_told_start_anew(tmp_path: Path) -> None:
 )
 def test_what_is_no_position_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     assert problems_of(tmp_path, ONE_WAY, positions={"offsets": text}) == [problem]
+
+
+def test_positions_are_those_of_the_connector_that_has_the_name(tmp_path: Path) -> None:
+    """What had another name before is left in the topic, and may be printed last."""
+    text = "".join(
+        record("x", 0, offset, name=name) for name, offset in (("new", 5), ("old", 900), ("older", 3))
+    )
+    files = json.dumps([connector("Source", "a", "b", name="new")])
+    outcome = imported(tmp_path, files, positions={"offsets": text})
+    assert outcome.route.start == StartAtOffsets(offsets={"x": {0: 6}})
+    assert [note.removeprefix(f"{tmp_path}/") for note in outcome.notes] == [
+        f"offsets:{line}: left out: positions of {name!r}, and no connector here is called so"
+        for line, name in ((2, "old"), (3, "older"))
+    ]
+
+
+def test_connectors_between_the_same_clusters_have_positions_of_their_own(tmp_path: Path) -> None:
+    flows = [connector("Source", "a", "b", name=name, topics=name) for name in ("x", "y")]
+    text = "".join(record(topic, 0, 1, name=name) for name in "xy" for topic in "xy")
+    routes = imported(tmp_path, json.dumps(flows), positions={"offsets": text}).topology.routes
+    assert [route.start for route in routes] == [
+        StartAtOffsets(offsets={"x": {0: 2}}),
+        StartAtOffsets(offsets={"y": {0: 2}}),
+    ]
+
+
+def test_a_connector_that_is_posted_has_the_positions_of_the_name_beside_it(tmp_path: Path) -> None:
+    text = record("x", 0, 5, name="a-source-b") + record("x", 0, 9, name="other")
+    posted = json.dumps(connector("Source", "a", "b"))
+    route = imported(tmp_path, posted, positions={"offsets": text}).route
+    assert route.start == StartAtOffsets(offsets={"x": {0: 6}})
+
+
+def test_positions_of_several_connectors_are_refused_where_it_is_not_told_which_counts(
+    tmp_path: Path,
+) -> None:
+    text = record("x", 0, 5, name="one") + record("x", 0, 9, name="other")
+    nameless = json.dumps(connector("Source", "a", "b")["config"])
+    (problem,) = problems_of(tmp_path, nameless, positions={"offsets": text})
+    assert problem == (
+        "1: connector.class: positions of 'one' and 'other' are told, and not which of them it is"
+    )
 
 
 FAN_OUT = """\
