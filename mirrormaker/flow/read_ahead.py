@@ -5,7 +5,8 @@ as only an answer tells where the next begins. So others are sent ahead of it, t
 by how many offsets the last answer had for its bytes. An answer that was sent for ahead counts from where
 the one before it ended: what overlaps is passed over, and a gap is fetched for itself meanwhile. It counts
 only if it goes on with the log that was read: at the very position, with a batch of the leader epoch of the
-record before. Whatever does not fit is thrown away, and fetched again in turn.
+record before. Whatever does not fit, or is damaged, is thrown away, and fetched again in turn: what begins at
+the position is handed on as it came, whoever takes it in tells what is wrong with it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+from broker.errors import CorruptRecordsError
 from broker.records.batch import MAGIC_POSITION, BatchHeader, read_header
 from broker.records.reader import iterate_entries
 from mirrormaker.flow.exchange import FetchedPartition
@@ -125,23 +127,29 @@ class ReadAhead:
 
 
 def _last_batch(records: bytearray | memoryview) -> BatchHeader | None:
-    """The header of the last whole batch; None where there is none, or it is of an old format."""
+    """The header of the last whole batch; None where there is none, or it is damaged, or of an old format."""
     view = memoryview(records)
     last = None
-    for start, _ in iterate_entries(view):
-        last = start
-    if last is None or view[last + MAGIC_POSITION] < 2:
+    try:
+        for start, _ in iterate_entries(view):
+            last = start
+        if last is None or view[last + MAGIC_POSITION] < 2:
+            return None
+        return read_header(view, last)
+    except CorruptRecordsError:
         return None
-    return read_header(view, last)
 
 
 def _goes_on(answer: FetchedPartition, position: int, leader_epoch: int) -> bool:
     """Whether the batch at the position begins there and is of the log that was read so far."""
     view = memoryview(answer.records)
-    for start, _ in iterate_entries(view):
-        if view[start + MAGIC_POSITION] < 2:
-            return False
-        header = read_header(view, start)
-        if header.next_offset > position:
-            return header.base_offset == position and header.leader_epoch == leader_epoch >= 0
+    try:
+        for start, _ in iterate_entries(view):
+            if view[start + MAGIC_POSITION] < 2:
+                return False
+            header = read_header(view, start)
+            if header.next_offset > position:
+                return header.base_offset == position and header.leader_epoch == leader_epoch >= 0
+    except CorruptRecordsError:
+        pass
     return False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,3 +142,44 @@ def test_nothing_is_sent_ahead_near_the_end_and_one_that_goes_back_begins_anew()
     back = ahead.begin(0, 500, source.end)
     assert back is not None
     assert (back.start, back.is_ahead) == (0, False)
+
+
+@pytest.mark.parametrize("damage", [(8, -1), (57, -1), (16, 0x7F7F7F7F)], ids=["length", "count", "magic"])
+def test_damage_is_handed_on_where_it_is_next_and_fetched_again_where_it_was_sent_for_ahead(
+    damage: tuple[int, int],
+) -> None:
+    ahead, reader = ReadAhead(), Reader()
+    source = Source(Random(1))
+    source.grow(40)
+    first = ahead.begin(0, 500, source.end)
+    assert first is not None
+    ahead.arrived(first, source.read(first))
+    reader.take_all(ahead)
+    inline, second = (ahead.begin(reader.position, 500, source.end) for _ in range(2))
+    assert inline is not None
+    assert second is not None
+    assert second.is_ahead
+    ahead.arrived(inline, source.read(inline))
+    reader.take_all(ahead)
+    ahead.arrived(second, damaged(source.read(second), damage))
+    assert ahead.take(reader.position, reader.epoch) is None
+    again = ahead.begin(reader.position, 500, source.end)
+    assert again is not None
+    assert (again.start, again.is_ahead) == (reader.position, False)
+    answer = damaged(source.read(again), damage)
+    ahead.arrived(again, answer)
+    assert ahead.take(reader.position, reader.epoch) is answer
+    last = ahead.begin(reader.position, 500, source.end)
+    assert last is not None
+    ahead.arrived(last, source.read(last))
+    reader.take_all(ahead)
+    assert reader.position > last.start == again.start
+
+
+def damaged(answer: FetchedPartition, damage: tuple[int, int]) -> FetchedPartition:
+    """Its last batch is none."""
+    start, _ = list(iterate_batches(answer.records))[-1]
+    position, value = damage
+    records = bytearray(answer.records)
+    records[start + position : start + position + 4] = value.to_bytes(4, "big", signed=True)
+    return replace(answer, records=records)
