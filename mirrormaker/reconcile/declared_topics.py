@@ -115,7 +115,9 @@ async def _compare(topology: Topology, spec: ClusterSpec, repairer: Repairer) ->
             if name not in left
             for step in compare_topic(spec.name, declared_topic(name, topic), known.get(name))
         ]
-        await repairer.repair(admin, steps, _REPAIRED, saw_settings=True)
+        await repairer.repair(
+            admin, steps, _REPAIRED, is_unseen=lambda name: name in known and name not in settings
+        )
         if refused:
             raise refused[0]
 

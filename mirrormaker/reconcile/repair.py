@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
@@ -48,9 +48,9 @@ class Repairer:
         self._news = news
 
     async def repair(
-        self, admin: Admin, steps: Iterable[TopicStep], sync: SyncSpec, *, saw_settings: bool
+        self, admin: Admin, steps: Iterable[TopicStep], sync: SyncSpec, *, is_unseen: Callable[[str], bool]
     ) -> Repair:
-        """Take what may be taken. Without `saw_settings` nothing is known anew about settings, and what
+        """Take what may be taken. `is_unseen`: nothing is known anew about the settings of a topic, and what
         differed there goes on to. Raises ConnectionFailedError, RequestTimedOutError.
         """
         taken, left = split_steps(steps, sync)
@@ -60,8 +60,11 @@ class Repairer:
             if result.error is not None:
                 left.append(Drift(step=result.step, reason=result.error))
             left += _refused_settings(result)
-        if not saw_settings:
-            left += [one for one in self.drift if one.kind is RepairKind.CONFIG and one not in left]
+        left += [
+            one
+            for one in self.drift
+            if one.kind is RepairKind.CONFIG and is_unseen(one.name) and one not in left
+        ]
         tell_news(self._news, self.drift, left)
         self.drift = tuple(left)
         return Repair(results=tuple(results), drift=self.drift)

@@ -31,6 +31,12 @@ class TopicPictures:
     """Of the destination."""
     has_settings: bool
     """Whether the destination was asked for its settings; else the topics there have none."""
+    refused: Collection[str] = ()
+    """Topics of the destination whose settings it did not tell; they have none either."""
+
+    def lacks_settings_of(self, name: str) -> bool:
+        """Whether nothing is known anew about the settings of a topic of the destination."""
+        return not self.has_settings or name in self.refused
 
 
 def _no_further(_: str) -> Collection[str]:
@@ -78,6 +84,7 @@ class TopicCamera:
             destination=topics_of(there, destination_settings),
             nodes=len(there.nodes),
             has_settings=close,
+            refused=names - destination_settings.keys(),
         )
 
     async def _settings(self, cluster: Cluster, topics: Collection[str]) -> _Settings:

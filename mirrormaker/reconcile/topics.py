@@ -165,7 +165,7 @@ class TopicReconciler:
         others = self._claims.of_others(route, shares=shares)
         plan = plan_topics(spec, naming, straight, destination, others, terms.ways, terms.earlier)
         repair = await self._repairer.repair(
-            Admin(self._destination), plan.steps, spec.sync, saw_settings=pictures.has_settings
+            Admin(self._destination), plan.steps, spec.sync, is_unseen=pictures.lacks_settings_of
         )
         await self._await_partitions(repair.results)
         await self._tell_made_anew(spec, repair.results, plan.destinations)

@@ -95,13 +95,17 @@ def test_a_setting_that_a_cluster_does_not_take_keeps_no_other_from_the_topic(
             await take_topic_steps(admin, [new_topic()])
             repairer = Repairer(logger("test"), Listener())
             step = changed(**{"retention.ms": "86400000", "no.such": "1"})
-            repair = await repairer.repair(admin, [step], SyncSpec(), saw_settings=True)
+            repair = await repairer.repair(admin, [step], SyncSpec(), is_unseen=lambda _: False)
             assert [one.step for one in repair.drift] == [changed(**{"no.such": "1"})]
             assert repair.drift[0].kind is RepairKind.CONFIG
             assert repair.drift[0].reason.startswith("no.such: ")
             assert [each["event"] for each in told] == ["drift_found"]
             configs = await admin.describe_topic_configs("jfk.flights")
             assert configs["retention.ms"].value == "86400000"
+            for unseen, count in (({"jfk.flights"}, 1), ({"jfk.planes"}, 0)):
+                repair = await repairer.repair(admin, [], SyncSpec(), is_unseen=unseen.__contains__)
+                assert len(repair.drift) == count
+            assert [each["event"] for each in told] == ["drift_found", "drift_gone"]
             [result] = await take_topic_steps(admin, [changed(**{"no.such": "1"})])
             assert (result.error or "").startswith("no.such: ")
 

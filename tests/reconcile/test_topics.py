@@ -65,7 +65,7 @@ class Surroundings:
         self._come_to("circles")
         return {}
 
-    async def repair(self, admin: Any, steps: Any, sync: Any, *, saw_settings: bool) -> Any:
+    async def repair(self, admin: Any, steps: Any, sync: Any, *, is_unseen: Any) -> Any:
         return SimpleNamespace(results=(), drift=())
 
     async def find_absent(self, naming: TopicNaming, selected: Collection[str]) -> dict[str, str]:
