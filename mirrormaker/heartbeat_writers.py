@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.client.cluster import Cluster
+from broker.client.operations import WRITE
 from broker.client.producer import Producer, ProducerSettings
 from broker.clock import Clock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ProtocolError
 from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC, Beat, encode_beat, encode_key
 from mirrormaker.flow.side_topics import make_heartbeats_topic
 from mirrormaker.flow.signal import Signal
+from mirrormaker.missing_rights import explained
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.model import ClusterName, ClusterSpec, Topology
 
@@ -99,7 +101,10 @@ class HeartbeatWriters:
                     host=self._host,
                     at_ms=self._clock.now_ms(),
                 )
-                await (await producer.send(HEARTBEATS_TOPIC, encode_beat(beat), encode_key(cluster_id)))
+                try:
+                    await (await producer.send(HEARTBEATS_TOPIC, encode_beat(beat), encode_key(cluster_id)))
+                except ProtocolError as error:
+                    raise explained(error, spec.name, HEARTBEATS_TOPIC, WRITE) from error
                 place.written += 1
                 place.problem = None
                 await asyncio.sleep(INTERVAL_MS / 1000)

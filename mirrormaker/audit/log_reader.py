@@ -17,11 +17,13 @@ from broker.client.fetch import (
     version_limit,
 )
 from broker.client.offsets import LATEST, earliest_offsets, list_offsets
+from broker.client.operations import READ
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
 from mirrormaker.audit.entries import Entry, check, visible_entries
 from mirrormaker.audit.ranges import Range
+from mirrormaker.missing_rights import explained
 
 FIRST_FETCH_BYTES = 64 << 10
 FETCH_BYTES_MAX = 4 << 20
@@ -141,7 +143,8 @@ class LogReader:
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None  # deleted, or beyond the end
             if code:
-                raise ProtocolError(code, f"fetch of {self._partition}")
+                error = ProtocolError(code, f"fetch of {self._partition}")
+                raise explained(error, self._cluster.name, self._partition.topic, READ)
             position = self._position(offset)
             fetched = cut_batches(position, data)
             if fetched is not None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from broker.client.cluster import Cluster
 from broker.client.group_descriptions import DEAD
 from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
 from broker.client.offsets import earliest_offsets
+from broker.client.operations import DESCRIBE, READ
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -28,6 +30,7 @@ from mirrormaker.ledger.lane_map import Translation
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.ledger.two_way import translate
+from mirrormaker.missing_rights import missing_right
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import GroupSync
 
@@ -199,13 +202,14 @@ class GroupCarrier:
 
     async def _look_at(self, group: str, this_time: _Round) -> tuple[Crossing, ...]:
         owned = this_time.owned
-        positions = await group_positions(self._source, group, owned)
+        with _needing(DESCRIBE, group, self._source):
+            positions = await group_positions(self._source, group, owned)
         concerned = {source: at for source, at in positions.items() if source in owned}
         if not concerned:
             return ()
-        there = await fetch_offsets(
-            self._destination, group, [owned[source] for source in concerned], timeout_ms=TIMEOUT_MS
-        )
+        wanted = [owned[source] for source in concerned]
+        with _needing(DESCRIBE, group, self._destination):
+            there = await fetch_offsets(self._destination, group, wanted, timeout_ms=TIMEOUT_MS)
         return tuple(
             self._cross(group, source, position, there, this_time) for source, position in concerned.items()
         )
@@ -300,7 +304,8 @@ class GroupCarrier:
             offsets[each.to] = OffsetAndMetadata(offset=each.decision.to, metadata=each.position.metadata)
         await self._ledger.put([(mark_id.key(), mark.value()) for mark_id, mark in marks.items()])
         try:
-            await commit_offsets(self._destination, group, offsets, timeout_ms=TIMEOUT_MS)
+            with _needing(READ, group, self._destination):
+                await commit_offsets(self._destination, group, offsets, timeout_ms=TIMEOUT_MS)
         except ProtocolError as error:
             if error.code in _MEMBER_CODES:
                 return GroupStanding.IN_USE
@@ -338,3 +343,14 @@ class GroupCarrier:
                 for name, crossings in self.groups.items()
             },
         }
+
+
+@contextmanager
+def _needing(operation: int, group: str, cluster: Cluster) -> Iterator[None]:
+    """What is done within takes that right to the group."""
+    try:
+        yield
+    except ProtocolError as error:
+        if error.code is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            raise
+        raise missing_right(error.code, cluster.name, group, operation) from error

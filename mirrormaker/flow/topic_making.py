@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
+from broker.client.operations import CREATE
 from broker.client.topic_admin import NewTopic
 from broker.errors import ErrorCode, ProtocolError
 from broker.telemetry import logger
+from mirrormaker.missing_rights import explained
 
 _SETTING_REFUSED_CODES = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_CONFIG})
 
@@ -35,6 +37,6 @@ async def _make(cluster: Cluster, topic: NewTopic) -> None:
         await Admin(cluster).create_topic(topic)
     except ProtocolError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # by another; or one that is being deleted
-            raise
+            raise explained(error, cluster.name, topic.name, CREATE) from error
     else:
         _log.info("topic_made", topic=topic.name, replicas=topic.replication_factor)

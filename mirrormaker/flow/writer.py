@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
+from broker.client.operations import WRITE
 from broker.clock import Clock
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
@@ -33,6 +34,7 @@ from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.signal import Signal
+from mirrormaker.missing_rights import explained
 
 PRODUCE_LANE = "produce"
 ACKS_ALL = -1
@@ -319,7 +321,8 @@ async def obtain_producer_id(cluster: Cluster) -> ProducerIdentity:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=PRODUCE_TIMEOUT_MS)
     response = await connection.request(request)
     if response.error_code:
-        raise ProtocolError(ErrorCode.of(response.error_code), "producer id")
+        error = ProtocolError(ErrorCode.of(response.error_code), "producer id")
+        raise explained(error, cluster.name, "", WRITE)
     return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 

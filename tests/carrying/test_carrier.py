@@ -18,7 +18,7 @@ from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.topology.model import GroupSync
 from tests.client.running import until
 
-REFUSAL = "the group may not be described"
+REFUSAL = "the mirror lacks the right to Describe group 'b' at 'jfk'"
 
 
 class Played:
@@ -35,7 +35,7 @@ class Played:
         ledger = SimpleNamespace(
             is_read=True, note=lambda what, **details: self.notes.append((what, details))
         )
-        cluster = SimpleNamespace(refresh=self.refresh)
+        cluster = SimpleNamespace(refresh=self.refresh, name="jfk")
         self.carrier = GroupCarrier(
             GroupSync(interval_ms=1), *map(cast, [Any] * 3, [cluster, cluster, ledger]), dict
         )
@@ -50,7 +50,7 @@ class Played:
         self, cluster: object, group: str, **_: object
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         if group in self.refused:
-            raise ProtocolError(ErrorCode.GROUP_AUTHORIZATION_FAILED, REFUSAL)
+            raise ProtocolError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return {}
 
     async def earliest_offsets(self, cluster: object, partitions: object) -> dict[TopicPartition, int]:

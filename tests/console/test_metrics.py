@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.console.metrics import metrics_text
+from mirrormaker.route_description import starting_route
 
 ROOT = Path(__file__).parents[2]
 IDLE = {
@@ -34,3 +35,12 @@ def test_what_audits_found_may_become_less_and_is_no_counter() -> None:
     exported = metrics_text(IDLE).decode()
     assert "# TYPE mirrormaker_audited_records gauge" in exported
     assert "# TYPE mirrormaker_audit_differences gauge" in exported
+
+
+def test_a_control_topic_that_cannot_be_read_is_told_of_every_route_that_leads_there() -> None:
+    routes = {
+        name: {**starting_route(), "control_problem": problem} for name, problem in (("a", None), ("b", "x"))
+    }
+    exported = metrics_text({**IDLE, "routes": routes}).decode()
+    told = re.findall(r'^mirrormaker_control_unread{route="(\w)"} (\d)', exported, re.MULTILINE)
+    assert told == [("a", "0"), ("b", "1")]

@@ -256,3 +256,12 @@ def test_a_process_that_is_given_nothing_has_no_lag() -> None:
     watched = Watched()
     watched.give()
     assert watched.look() == 0
+
+
+def test_a_route_of_whose_topics_none_can_be_copied_does_not_know_its_lag() -> None:
+    watched = Watched()
+    watched.give()
+    for is_blind, lag in ((False, 0.0), (True, None), (False, 0.0)):
+        watched.timing.is_blind = lambda is_blind=is_blind: is_blind
+        watched.timing.look()
+        assert watched.timing.describe()["lag_seconds"] == lag
