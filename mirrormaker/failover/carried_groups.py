@@ -9,7 +9,8 @@ from collections.abc import Collection
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import fetch_offsets
-from broker.client.offsets import latest_offsets
+from broker.client.offsets import LATEST, list_offsets_found
+from broker.types import TopicPartition
 from mirrormaker.failover.groups import GroupPlace
 from mirrormaker.ledger.group_mark import GroupMark
 from mirrormaker.ledger.lane_id import LaneId
@@ -30,8 +31,7 @@ async def groups_as_carried(
 ) -> list[GroupPlace]:
     """Of `routes`, which lead to `cluster`, whose ledger is `view`. Raises BrokerError."""
     carried = [(route, *item) for route in routes for item in sorted(_marks_of(route, view).items())]
-    lanes = {lane.destination for _, _, marks in carried for lane in marks}
-    ends = await latest_offsets(cluster, [each for each in lanes if each.topic in cluster.topics])
+    ends = await _known_ends(cluster, {lane.destination for _, _, marks in carried for lane in marks})
     found: list[GroupPlace] = []
     for route, group, marks in carried:
         there = await fetch_offsets(cluster, group, timeout_ms=TIMEOUT_MS)
@@ -40,6 +40,14 @@ async def groups_as_carried(
             end = ends.get(lane.destination)
             found.append(_place_of(route, group, lane, mark, None if at is None else at.offset, end))
     return found
+
+
+async def _known_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Without those that are gone, or have no leader."""
+    metadata = await cluster.refresh()
+    wanted = {each: LATEST for each in partitions if metadata.partition(each) is not None}
+    listed = await list_offsets_found(cluster, wanted, timeout_ms=TIMEOUT_MS)
+    return {each: at.offset for each, at in listed.found.items()}
 
 
 def _marks_of(route: RouteSpec, view: LedgerView) -> dict[str, dict[LaneId, GroupMark]]:

@@ -12,6 +12,7 @@ from typing import Any
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError
 from mirrormaker.failover.hold import hold, lose_unwritable
+from mirrormaker.failover.partitions import lose_unreadable
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
 from mirrormaker.failover.settling import TailChoice, Terms
 from mirrormaker.failover.sides import FailoverError, Sides, find_group, open_sides
@@ -42,6 +43,7 @@ async def rehearse_switch(topology: Topology, name: str, target: Side, clock: Cl
     async with open_sides(topology, find_group(topology, name), clock) as sides:
         sides.cluster(target)
         await lose_unwritable(sides, target)
+        await lose_unreadable(sides, target.other)
         return await rehearse(sides, target)
 
 
@@ -95,7 +97,9 @@ def add_failover_verbs(add_verb: _AddVerb) -> None:
             "--dry-run", action="store_true", help="say what would be lost and where groups would go on"
         )
         verb.add_argument(
-            "--force", action="store_true", help="also when the cluster that is left does not answer"
+            "--force",
+            action="store_true",
+            help="also when the cluster that is left does not answer, or not all of it can be copied in time",
         )
         verb.add_argument(
             "--tail",

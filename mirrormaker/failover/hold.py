@@ -99,9 +99,8 @@ def _lose(sides: Sides, side: Side, target: Side, error: BrokerError) -> None:
     problem = f"cluster {sides.name(side)!r}: the switch cannot be recorded there: {error}"
     if side is target:
         raise FailoverError(problem) from error
-    sides.problems[side] = problem
+    sides.lose(side, problem)
     sides.unwritable.add(side)
-    del sides.clusters[side]
     sides.control.pop(side, None)
 
 

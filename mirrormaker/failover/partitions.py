@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
-from broker.errors import ConfigurationError
+from broker.errors import BrokerError, ConfigurationError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.failover.sides import Sides
 from mirrormaker.flow.lane_note import arrears_in
@@ -24,6 +24,9 @@ from mirrormaker.reconcile.switches import Side
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import Delivery, RouteSpec
 from mirrormaker.topology.naming import compile_naming
+
+READ_TIMEOUT_MS = 30_000
+"""For leaders and coordinators that move. A side of which one is not found meanwhile is not read in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +71,12 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
     for route in sides.leaving(side):
         names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
         sources = metadata.topic_partitions(sorted(names))
-        async with route_group(route, spec, cluster, reads_only=True) as admin:
+        async with route_group(route, spec, cluster, timeout_ms=READ_TIMEOUT_MS, reads_only=True) as admin:
             committed = await admin.group_offsets(route.group, sources)
-        starts = await list_offsets(cluster, dict.fromkeys(sources, EARLIEST))
-        ends = await list_offsets(cluster, dict.fromkeys(sources, LATEST))
-        stable = await list_offsets(cluster, dict.fromkeys(sources, LATEST), read_committed=True)
+        first, last = dict.fromkeys(sources, EARLIEST), dict.fromkeys(sources, LATEST)
+        starts = await list_offsets(cluster, first, timeout_ms=READ_TIMEOUT_MS)
+        ends = await list_offsets(cluster, last, timeout_ms=READ_TIMEOUT_MS)
+        stable = await list_offsets(cluster, last, read_committed=True, timeout_ms=READ_TIMEOUT_MS)
         places += (
             PartitionPlace(
                 route=route,
@@ -87,6 +91,17 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
             for source in sources
         )
     return places
+
+
+async def lose_unreadable(sides: Sides, side: Side) -> None:
+    """Where not all that routes copy from `side` can be read, as while a partition or the coordinator of
+    their group has no leader, it counts as away: nobody could copy the rest of it.
+    """
+    if side in sides.clusters:
+        try:
+            await read_places(sides, side)
+        except BrokerError as error:
+            sides.lose(side, f"cluster {sides.name(side)!r} cannot be read in full: {error}")
 
 
 def noted_offset(route: RouteSpec, stored: OffsetAndMetadata | None) -> int | None:

@@ -4,9 +4,10 @@ is changed by finding out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.client.acl_admin import AclAdmin
 from broker.client.cluster import Cluster
@@ -26,6 +27,8 @@ from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,8 @@ class Rehearsal:
     """Both clusters answer: everything can be copied first."""
     problem: str | None
     """Why the one that is left does not answer, or cannot be written to."""
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Missing, ...] | None = ()
+    """None where nobody can tell."""
     groups: tuple[GroupPlace, ...] = ()
     tail: tuple[Tail, ...] = ()
     """Records at `to` that never came to `source`."""
@@ -80,7 +84,7 @@ class Rehearsal:
     @property
     def records_missing(self) -> int | None:
         """In all; None where it is not known of every partition."""
-        counts = [each.records for each in self.missing]
+        counts = [None] if self.missing is None else [each.records for each in self.missing]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     @property
@@ -97,7 +101,7 @@ class Rehearsal:
             "planned": self.is_planned,
             "problem": self.problem,
             "records_missing": self.records_missing,
-            "partitions": [each.describe() for each in self.missing],
+            "partitions": [each.describe() for each in self.missing or ()],
             "groups": [each.describe() for each in self.groups],
             "records_read_again": self.records_read_again,
             "tail": [each.describe() for each in self.tail],
@@ -111,7 +115,7 @@ class Rehearsal:
             how = f"forced: {self.problem}; what is missing stays at {self.source}"
         lines = [f"{self.group}: from {self.source} to {self.to}, {how}"]
         lines.append(f"  not copied yet: {self._count_line()}")
-        lines += (_line_of(each) for each in self.missing if each.records != 0)
+        lines += (_line_of(each) for each in self.missing or () if each.records != 0)
         lines += (f"  {place.line()}" for place in self.groups)
         lines += (f"  only at {self.to}: {each.line()}" for each in self.tail)
         return [*lines, *(f"  {note}" for note in self.notes)]
@@ -121,7 +125,7 @@ class Rehearsal:
         count = self.records_missing
         if count is None:
             return "unknown"
-        age_ms = max((each.age_ms for each in self.missing), default=0)
+        age_ms = max((each.age_ms for each in self.missing or ()), default=0)
         when = f" as of {age_ms / 1000:.0f} s ago, and what came to {self.source} since" if age_ms else ""
         return f"{count:,} records{when}"
 
@@ -135,8 +139,22 @@ def _line_of(each: Missing) -> str:
     return f"    {each.source}: {each.records:,} records{size}{time}{age}"
 
 
+class _Looks:
+    """Each at a part of what there is; one that fails is told, and holds up nothing."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    async def at(self, what: str, look: Awaitable[_T], otherwise: _T) -> _T:
+        try:
+            return await look
+        except BrokerError as error:
+            self.notes.append(f"{what} cannot be told: {error}")
+            return otherwise
+
+
 async def rehearse(sides: Sides, target: Side) -> Rehearsal:
-    """Of a switch to `target`, which must answer. Raises BrokerError."""
+    """Of a switch to `target`, which must answer; what cannot be looked at is told."""
     old = target.other
     sides.cluster(target)
     is_planned = old in sides.clusters
@@ -147,34 +165,40 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
         is_planned=is_planned,
         problem=sides.problems.get(old),
     )
-    if not is_planned:
-        view = await ledger_at(sides.cluster(target))
-        return replace(
-            rehearsal,
-            missing=tuple(await _missing_at_last(sides, target, view)),
-            groups=tuple(await groups_as_carried(sides.cluster(target), sides.leaving(old), view)),
-            notes=(
-                *_state_notes(sides, target),
-                "groups go on where they were carried last",
-                *_obstacle_notes(sides, old),
-                *_standing_notes(sides, old),
-            ),
-        )
-    places = await read_places(sides, old)
-    groups, failures = await look_at_groups(sides, old, places)
+    looks = _Looks()
+    look = _look_at_both if is_planned else _look_at_one
+    found = await look(sides, target, rehearsal, looks)
+    notes = (*_state_notes(sides, target), *found.notes, *looks.notes, *_standing_notes(sides, old))
+    return replace(found, notes=notes)
+
+
+async def _look_at_one(sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks) -> Rehearsal:
+    """The other one is away."""
+    cluster, old = sides.cluster(target), target.other
+    view = await looks.at(f"what the ledger at {sides.name(target)} says", ledger_at(cluster), LedgerView())
+    missing = await looks.at("what is not copied yet", _missing_at_last(sides, target, view), None)
+    carried = groups_as_carried(cluster, sides.leaving(old), view)
     return replace(
         rehearsal,
-        missing=tuple(await _missing_now(sides, old, places)),
+        missing=None if missing is None else tuple(missing),
+        groups=tuple(await looks.at("where groups go on", carried, [])),
+        notes=("groups go on where they were carried last", *_obstacle_notes(sides, old)),
+    )
+
+
+async def _look_at_both(sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks) -> Rehearsal:
+    old = target.other
+    places = await looks.at(f"how far {sides.name(old)} is copied", read_places(sides, old), [])
+    groups, failures = await looks.at("where groups go on", look_at_groups(sides, old, places), ([], []))
+    missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
+    tails, _ = await looks.at(f"what only {sides.name(target)} has", find_tails(sides, target), ([], {}))
+    fence = await looks.at(f"whether {sides.name(old)} can be fenced", _fence_notes(sides, old, places), [])
+    return replace(
+        rehearsal,
+        missing=None if missing is None else tuple(missing),
         groups=tuple(groups),
-        tail=tuple((await find_tails(sides, target))[0]),
-        notes=(
-            *_state_notes(sides, target),
-            *failures,
-            *_transaction_notes(places),
-            *await _fence_notes(sides, old, places),
-            *await _rule_notes(sides, old),
-            *_standing_notes(sides, old),
-        ),
+        tail=tuple(tails),
+        notes=(*failures, *_transaction_notes(places), *fence, *await _rule_notes(sides, old)),
     )
 
 
@@ -251,8 +275,10 @@ async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]
 
 async def _missing_at_last(sides: Sides, target: Side, view: LedgerView) -> list[Missing]:
     """As a side says that can be read still, or as it was seen last."""
-    readable = target.other in sides.unwritable
-    found = await _missing_now(sides, target.other, ()) if readable else []
+    found: list[Missing] = []
+    if target.other in sides.unwritable:
+        with suppress(BrokerError):  # some of it has no leader, or it has gone
+            found = await _missing_now(sides, target.other, ())
     return found or await _missing_as_known(sides, target, view)
 
 

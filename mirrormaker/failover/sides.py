@@ -84,6 +84,11 @@ class Sides:
             raise ConnectionFailedError(self.problems[side])
         return self.clusters[side]
 
+    def lose(self, side: Side, problem: str) -> None:
+        """Go on without a side."""
+        self.problems[side] = problem
+        del self.clusters[side]
+
     def look(self) -> None:
         """Take in what the control topics say now, as far as read. Raises BrokerError."""
         for side, topic in self.control.items():

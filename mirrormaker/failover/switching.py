@@ -4,8 +4,8 @@ whoever runs the command again goes on where it was left (see `reconcile/switche
 Planned, while both sides answer: what only the side switched to has is settled first (`tail`); the other side
 is fenced, everything is copied, routes rest, groups are carried, the way back is set to begin at the first
 record that did not come by the way forth, the fence is lifted, and the other direction runs. Forced, when
-the side that is left does not answer: routes rest, and nothing runs until that side is back and its tail is
-settled.
+the side that is left does not answer, or not in full, or cannot be copied to its end in time: routes rest,
+and nothing runs until that side is back and its tail is settled.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from broker.errors import BrokerError
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import close_topics, open_topics, read_settings, why_not_closed
 from mirrormaker.failover.groups import GroupPlace, carry_groups
-from mirrormaker.failover.partitions import PartitionPlace, read_places
+from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places
 from mirrormaker.failover.rehearsal import Rehearsal, find_tails, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
 from mirrormaker.failover.sides import FailoverError, Sides
@@ -42,6 +43,10 @@ class Switched:
     tail: tuple[Tail, ...] = ()
 
 
+class _UndrainedError(FailoverError):
+    """The side that is left has records still to be copied, and the time for that is over."""
+
+
 class GroupSwitch:
     """One run, while the group is held (`hold`); `tell` is given a line for each stage."""
 
@@ -62,6 +67,7 @@ class GroupSwitch:
             raise FailoverError(f"{sides.problems[target]}: the group cannot be switched there")
         calls_off = sides.switch.side is target.other and sides.switch.stage is Stage.DRAINING
         if not calls_off:
+            await lose_unreadable(sides, target.other)
             await self._check_state(target)
         rehearsal = await rehearse(sides, target)
         if calls_off:
@@ -95,7 +101,19 @@ class GroupSwitch:
         if sides.switch.side is not target:
             await self._tail.settle(target)
             await self._begin(target)
-        await self._finish(target, await self._copy_all(target))
+        try:
+            places = await self._copy_all(target)
+        except _UndrainedError as error:
+            await self._give_up(target, error)
+            return
+        except FailoverError:
+            raise
+        except BrokerError as error:  # of the side that is left
+            if not self._terms.force:
+                raise
+            await self._give_up(target, error)
+            return
+        await self._finish(target, places)
 
     # ---- planned
 
@@ -130,7 +148,7 @@ class GroupSwitch:
             await sides.record(replace(sides.switch, stage=Stage.DRAINING))
 
     async def _drain(self, target: Side, until: float) -> None:
-        """Until nothing is left to copy; after `until`, by the loop's clock, all is as it was before."""
+        """Until nothing is left to copy. Raises _UndrainedError after `until`, by the loop's clock."""
         sides, old = self._sides, target.other
         await close_topics(sides.cluster(old), sides.switch.fence)
         self._tell(f"{sides.name(old)} is fenced: {', '.join(sides.switch.fence) or 'no topics'}")
@@ -141,10 +159,9 @@ class GroupSwitch:
             left = [place for place in await read_places(sides, old) if not place.is_copied]
             left = left or self._came_back
             count = sum(place.end - place.copied_to for place in left)
-            await self._cancel(old)
-            raise FailoverError(
+            raise _UndrainedError(
                 f"after {self._terms.timeout_ms} ms {count:,} records of {len(left)} partitions are still to"
-                f" be copied ({_told(left)}): nothing has been switched, the fence is lifted"
+                f" be copied ({_told(left)})"
             ) from None
         await sides.record(replace(sides.switch, stage=Stage.SWITCHING))
 
@@ -165,6 +182,15 @@ class GroupSwitch:
             still = still + 1 if is_copied and now == ends else 0
             ends = now
             await asyncio.sleep(LOOK_MS / 1000)
+
+    async def _give_up(self, target: Side, error: BrokerError) -> None:
+        """Not everything was copied: what is left stays behind by force, else all is as it was before."""
+        sides, old = self._sides, target.other
+        if not self._terms.force:
+            await self._cancel(old)
+            raise FailoverError(f"{error}: nothing has been switched, the fence is lifted") from error
+        self._tell(f"{error}: what is not copied stays at {sides.name(old)}, which is left fenced")
+        await self._force(target)
 
     async def _cancel(self, side: Side) -> None:
         """Stay at `side`, which was being left."""
@@ -211,7 +237,6 @@ class GroupSwitch:
                     fence=fence,
                 )
             )
-        await set_starts(sides, target)
         await sides.record(replace(sides.switch, stage=Stage.AWAY, forced=True))
         self._tell(
             f"{sides.group.name} is at {sides.name(target)}; nothing is copied until"

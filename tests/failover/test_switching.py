@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.client.group_offsets import OffsetAndMetadata
+from broker.errors import ConnectionFailedError
 from broker.types import TopicPartition
 from mirrormaker.failover import switching
 from mirrormaker.failover.partitions import PartitionPlace, noted_offset
@@ -56,6 +57,7 @@ class Surroundings:
     def __init__(self, at_work: PartitionPlace, at_rest: list[PartitionPlace]) -> None:
         """`at_rest`: each time that it has come to rest; the last for ever."""
         self.switch = DRAINING
+        self.clusters = dict.fromkeys(Side)
         self.stages: list[Stage] = []
         self.done: list[str] = []
         self.tails: list[Tail] = []
@@ -96,15 +98,17 @@ class Surroundings:
         self.done.append("set")
 
 
-def go_over(around: Surroundings, monkeypatch: pytest.MonkeyPatch, timeout_ms: int = 60_000) -> None:
+def go_over(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch, timeout_ms: int = 60_000, *, force: bool = False
+) -> None:
     for name in ("read_places", "find_tails", "carry_groups", "close_topics", "open_topics", "set_starts"):
         monkeypatch.setattr(switching, name, getattr(around, name))
     monkeypatch.setattr(switching, "LOOK_MS", 1)
     sides: Any = around
-    group = GroupSwitch(sides, Terms(timeout_ms=timeout_ms), lambda line: None)
+    group = GroupSwitch(sides, Terms(timeout_ms=timeout_ms, force=force), lambda line: None)
 
     async def main() -> None:
-        await group._finish(Side.STANDBY, await group._copy_all(Side.STANDBY))
+        await group._switch(Side.STANDBY)
 
     run(main)
 
@@ -128,6 +132,31 @@ def test_a_switch_that_never_gets_all_copied_is_called_off_after_the_timeout(
     assert (around.switch.stage, around.switch.side, around.switch.fence) == (Stage.SETTLED, Side.HOME, {})
     assert around.done[-1] == "opened"
     assert "carried" not in around.done
+
+
+def test_a_switch_by_force_that_never_gets_all_copied_goes_on_without_the_rest_after_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    around = Surroundings(place(10), [place(4)])
+    go_over(around, monkeypatch, timeout_ms=300, force=True)
+    switch = around.switch
+    assert (switch.stage, switch.side, switch.forced) == (Stage.AWAY, Side.STANDBY, True)
+    assert switch.fence == {"orders": None}, "closed until what is there has been dealt with"
+    assert {"opened", "carried"}.isdisjoint(around.done)
+
+
+def test_a_switch_by_force_outlives_the_side_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = Surroundings(place(10), [place(4)])
+
+    async def lost(*given: Any) -> list[PartitionPlace]:
+        raise ConnectionFailedError("no node can be reached")
+
+    monkeypatch.setattr(around, "read_places", lost)
+    with pytest.raises(ConnectionFailedError):
+        go_over(around, monkeypatch)
+    assert around.stages == []
+    go_over(around, monkeypatch, force=True)
+    assert (around.switch.stage, around.switch.side) == (Stage.AWAY, Side.STANDBY)
 
 
 def test_a_switch_that_was_killed_once_all_was_copied_goes_on_from_there(
