@@ -199,11 +199,15 @@ class KeptTopic:
     def _short_of(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {each: end for each, end in ends.items() if self._positions.get(each, -1) < end}
 
-    def _check(self) -> None:
+    def check_follower(self) -> None:
+        """Raise what following failed with for good, if it has: nothing more will be read."""
         follower = self._follower
         assert follower is not None, "it was not started"
         if follower.done() and not follower.cancelled() and (error := follower.exception()) is not None:
             raise error
+
+    def _check(self) -> None:
+        self.check_follower()
         if self._refusal is not None:
             raise self._refusal
 

@@ -33,6 +33,10 @@ class Whole(Protocol):
         """The mirror has no right to write it."""
         ...
 
+    def tell_written(self) -> None:
+        """Records of it have been written."""
+        ...
+
 
 class BucketLedger:
     """What of it is written in transactions of one bucket (`flow.books.BucketBooks`)."""
@@ -61,6 +65,8 @@ class BucketLedger:
     def settled(self) -> None:
         if self._due is not None:
             self._whole.recorder.settled(self._due)
+            if self._due.records or self._kept_up:
+                self._whole.tell_written()
         for source, entries in self._kept_up.items():
             if self._whole.upkeep.get(source) is entries:
                 del self._whole.upkeep[source]

@@ -150,7 +150,7 @@ class RouteLedger:
                     await self._work(topic)
             except BrokerError as error:
                 self._is_known.clear()
-                self._tell_problem(error)
+                self._take_failure(error)
             finally:
                 self._topic, self.is_read = None, False
             await asyncio.sleep(RETRY_MS / 1000)
@@ -162,6 +162,7 @@ class RouteLedger:
             await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
             if code := self._hidden_by():
                 raise missing_right(code, self._destination.name, LEDGER_TOPIC, DESCRIBE)
+            topic.check_follower()
             if topic.incarnation != incarnation:
                 incarnation = topic.incarnation
                 self._unnoted |= self._producers
@@ -181,16 +182,21 @@ class RouteLedger:
         for tell in self._on_change:
             tell()
 
-    def _tell_problem(self, error: BrokerError) -> None:
-        if self.problem is None:
-            self.note("ledger_not_kept", error=str(error))
-        self.problem = str(error)
-        self._is_sought.set()
+    def _take_failure(self, error: BrokerError) -> None:
+        """It cannot be had, read or written; a refusal counts until it is had, or written, again."""
         self._is_refused = isinstance(error, AuthenticationError | ConfigurationError) or (
             isinstance(error, ProtocolError) and error.code in _REFUSALS
         )
         if self._is_refused:
             self._is_known.set()
+        self._is_sought.set()
+        self._tell_problem(error)
+
+    def _tell_problem(self, error: BrokerError) -> None:
+        if self.problem is None:
+            self.note("ledger_not_kept", error=str(error))
+        self.problem = str(error)
+        self._bound_pending()
         self._tell_change()
 
     # ---- in transactions; see `bucket_ledger.Whole`
@@ -204,10 +210,15 @@ class RouteLedger:
         return BooksStanding.AWAITED if self._topic is None else BooksStanding.KEPT
 
     def refuse(self) -> None:
-        """The mirror has no right to write it."""
+        """The mirror has no right to write it; it is tried again after a while."""
         self._refused_until_ms = self._clock.monotonic_ms() + REFUSED_MS
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self._tell_problem(missing_right(code, self._destination.name, LEDGER_TOPIC, WRITE))
+
+    def tell_written(self) -> None:
+        """Nothing is wrong with it, as far as it is at hand."""
+        if not self._is_refused:
+            self.problem = None
 
     def of_bucket(self, on_change: Callable[[], None]) -> BucketLedger:
         """See `Books`."""
@@ -346,7 +357,6 @@ class RouteLedger:
         if not due.records:
             return True
         if not await self._put(due.records):
-            self._bound_pending()
             return self._is_refused
         self.recorder.settled(due)
         return True
@@ -358,9 +368,9 @@ class RouteLedger:
         try:
             await self._topic.put(records)
         except BrokerError as error:
-            self._tell_problem(error)
+            self._take_failure(error)
             return False
-        self.problem = None
+        self.problem, self._is_refused = None, False
         return True
 
     async def _note_producers(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import yaml
@@ -12,13 +13,16 @@ from confluent_kafka.admin import AdminClient
 from broker.client.cluster import Cluster
 from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
-from broker.errors import RequestTimedOutError
-from broker.types import NO_TOPIC_ID, TopicId
+from broker.errors import AuthenticationError, RequestTimedOutError
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.books import BooksStanding
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.ledger import route_ledger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.producer_note import ProducerNote
 from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.ledger.view import LedgerView
@@ -152,6 +156,85 @@ def test_a_ledger_that_is_on_its_way_is_not_read_yet(
     monkeypatch.setattr(KeptTopic, "read_to_end", read_slowly)
     (route,) = load_topology(mirror(*clusters).file).routes
     asyncio.run(main(route))
+
+
+def test_an_exactly_once_route_keeps_its_ledger_again_a_while_after_it_was_refused(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic is at hand all the while: nothing but another attempt tells that the right is there again."""
+    source = TopicPartition("flights", 0)
+
+    async def main(route: RouteSpec) -> None:
+        near_by, far_off = clusters
+        async with Cluster(near_by.bootstrap) as near, Cluster(far_off.bootstrap) as far:
+            ledger = RouteLedger(route, near, far, SystemClock())
+            bucket = ledger.of_bucket(lambda: None)
+            ledger.begin(
+                [Assignment(source=source, destinations=(TopicPartition("copy", 0),), bucket=0, position=0)]
+            )
+            async with at_work(ledger):
+                await until(lambda: bucket.standing is BooksStanding.KEPT)
+                bucket.refused()
+                assert bucket.standing is BooksStanding.REFUSED
+                monkeypatch.setattr(route_ledger, "REFUSED_MS", 0)
+                bucket.refused()
+                assert bucket.standing is BooksStanding.KEPT
+                assert "may not be written" in (ledger.problem or ""), "not before it has been written"
+                assert bucket.due({source: (5,)})
+                bucket.settled()
+                assert ledger.problem is None
+
+    (route,) = load_topology(mirror(*clusters, delivery="exactly_once").file).routes
+    asyncio.run(main(route))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_ledger_whose_following_has_failed_for_good_is_taken_up_anew(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    delivery: str,
+) -> None:
+    read_on = KeptTopic._read_on
+    passwords = iter([False])
+
+    async def refuse_once(topic: KeptTopic) -> None:
+        if not next(passwords, True):
+            raise AuthenticationError("another password is set")
+        await read_on(topic)
+
+    async def main(route: RouteSpec) -> None:
+        source, destination = clusters
+        async with Cluster(source.bootstrap) as near, Cluster(destination.bootstrap) as far:
+            ledger, told = RouteLedger(route, near, far, SystemClock()), list[str]()
+            ledger.note = lambda event, **_: told.append(event)
+            async with at_work(ledger):
+                await until(lambda: ledger.is_read)
+                monkeypatch.setattr(KeptTopic, "_read_on", refuse_once)
+                await until(lambda: told == ["ledger_not_kept"])
+                async with KeptTopic(far, LEDGER_TOPIC) as another:
+                    await another.put([ProducerNote(near.cluster_id, 9).record(0)])
+                await until(lambda: ledger.is_read and 9 in ledger.view.producers(near.cluster_id))
+                assert ledger.problem is None
+                assert ledger.standing is BooksStanding.KEPT
+
+    monkeypatch.setattr(route_ledger, "RETRY_MS", 100)
+    (route,) = load_topology(mirror(*clusters, delivery=delivery).file).routes
+    asyncio.run(main(route))
+
+
+@asynccontextmanager
+async def at_work(ledger: RouteLedger) -> AsyncIterator[None]:
+    """For some time: what is waited for within comes, or fails."""
+    running = asyncio.create_task(ledger.run())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def introduced(route: RouteSpec, source: EmbeddedCluster, destination: EmbeddedCluster) -> set[int]:

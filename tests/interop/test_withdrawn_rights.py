@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
 from collections import Counter
@@ -20,10 +21,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedZooKeeper
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
+from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
@@ -239,6 +242,17 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
     assert running.stop() == 0
 
 
+def recorded_ends(cluster: Brokers, topic: str) -> dict[int, int | None]:
+    """How far the ledger tells of the topic, by partition."""
+
+    async def read() -> dict[int, int | None]:
+        async with Cluster(cluster.bootstrap) as client:
+            lanes = (await find_ledger(client)).lanes
+            return {lane.partition: ledger.next for lane, ledger in lanes.items() if lane.topic == topic}
+
+    return asyncio.run(read())
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("operation", [AclOperation.DESCRIBE, AclOperation.WRITE])
 def test_an_exactly_once_route_goes_on_without_a_ledger_that_it_may_not_keep_any_more(
@@ -270,8 +284,12 @@ def test_an_exactly_once_route_goes_on_without_a_ledger_that_it_may_not_keep_any
     running.wait_for(
         lambda told: [each["state"] for each in told["partitions"]] == ["copying"] * PARTITIONS, "at work"
     )
+    running.wait_for(lambda told: told["ledger"]["problem"] is None or write_more(), "it is kept again")
+    told = running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(next(numbers)))
+    ends = {each["partition"]: each["committed"] for each in told["partitions"]}
+    running.until(lambda: recorded_ends(destination, topic) == ends, "it tells of all")
     assert running.stop() == 0
 
 

@@ -22,6 +22,7 @@ class Whole:
     recorder: LedgerRecorder = field(default_factory=lambda: LedgerRecorder("test"))
     upkeep: dict[TopicPartition, tuple[Entry, ...]] = field(default_factory=dict)
     standing: BooksStanding = BooksStanding.KEPT
+    writes: int = 0
 
     def __post_init__(self) -> None:
         for source in SOURCE, OTHER:
@@ -29,6 +30,9 @@ class Whole:
 
     def refuse(self) -> None:
         self.standing = BooksStanding.REFUSED
+
+    def tell_written(self) -> None:
+        self.writes += 1
 
     def copy(self, source: TopicPartition, first: int, to: int) -> None:
         self.recorder.take(
@@ -72,6 +76,18 @@ def test_upkeep_goes_along_and_is_forgotten_once_it_is_committed() -> None:
     assert pages(bucket.due({SOURCE: (2,)})) == [[0, 2], None]
     bucket.settled()
     assert whole.upkeep.keys() == {OTHER}
+
+
+def test_it_is_written_when_something_of_it_is_committed() -> None:
+    whole = Whole()
+    bucket = BucketLedger(whole)
+    bucket.due({SOURCE: (0,)})
+    bucket.settled()
+    assert whole.writes == 0, "nothing was due"
+    bucket.due({SOURCE: (2,)})
+    assert whole.writes == 0
+    bucket.settled()
+    assert whole.writes == 1
 
 
 def test_a_refusal_is_the_whole_ledgers() -> None:
