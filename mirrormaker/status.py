@@ -38,6 +38,7 @@ SILENCE_MS = 10_000
 """A daemon tells of itself every second: what is so much older is told to be so."""
 STANDING_BY = "standing by"
 """A route whose failover group is at work in the other direction: nothing waits for it."""
+RUNNING = "running"
 _DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
@@ -304,9 +305,12 @@ def _lag_elsewhere(partitions: Sequence[PartitionStatus], told: Mapping[str, Any
     return Lag.total([partition.lag for partition in partitions if str(partition.source) not in here])
 
 
-def _unheeded(problem: str | None) -> str | None:
-    """Of the control topic."""
-    return None if problem is None else f"what is wished of it is not known: {problem}"
+def _control_problem(told: Mapping[str, Any]) -> str | None:
+    """Why nobody knows what is wished of the route; one at work goes on without."""
+    problem: str | None = told.get("control_problem")
+    if problem is None or told.get("state") != RUNNING:
+        return problem
+    return f"what is wished of it is not known: {problem}"
 
 
 def _route_status(
@@ -323,7 +327,7 @@ def _route_status(
         source=route.source,
         destination=route.destination,
         state=_state_of(route, told),
-        problem=next(filter(None, problems), _unheeded(told.get("control_problem"))),
+        problem=next(filter(None, problems), _control_problem(told)),
         lag=lag,
         partitions=partitions,
         obstacles=told.get("obstacles", {}),

@@ -104,7 +104,8 @@ def test_what_is_said_of_a_route_is_told_to_be_unknown_while_its_control_topic_m
     running.wait_copied()
     with withdrawn(destination, CONTROL_TOPIC, AclOperation.READ):
         told = running.wait_for(lambda told: told["problem"] is not None, "it is told")
-        assert lacking("TOPIC", "Read", f"topic {CONTROL_TOPIC!r}", "aggregate") in told["problem"]
+        missing = lacking("TOPIC", "Read", f"topic {CONTROL_TOPIC!r}", "aggregate")
+        assert told["problem"].startswith(f"what is wished of it is not known: {missing}")
         assert names_of(told).count("control_topic_not_read") == 1
     told = running.wait_for(lambda told: told["problem"] is None, "it is well again")
     assert names_of(told)[-1] == "control_topic_read"
