@@ -8,7 +8,7 @@ different buckets end on their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.types import TopicPartition
@@ -127,7 +127,8 @@ class LedgerRecorder:
         self._windows = windows
         self._begun = 0
         self._runs_max = runs_max
-        self._books: dict[tuple[TopicPartition, TopicPartition], _LaneBook] = {}
+        self._books: dict[TopicPartition, dict[TopicPartition, _LaneBook]] = {}
+        """By source and destination: there are many sources, and few lanes of each."""
 
     # ---- lanes come and go
 
@@ -135,18 +136,19 @@ class LedgerRecorder:
         """A lane is copied from `position` on."""
         self._begun += 1
         by = f"{self._owner}/{self._begun}"
-        self._books[lane.source, lane.destination] = _LaneBook(lane, position, by, self._route)
+        books = self._books.setdefault(lane.source, {})
+        books[lane.destination] = _LaneBook(lane, position, by, self._route)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         """Forget these: others write their pages now."""
-        for key in [key for key in self._books if key[0] in sources]:
-            del self._books[key]
+        for source in sources:
+            self._books.pop(source, None)
 
     def restart(self, source: TopicPartition, positions: Sequence[int], known: Mapping[LaneId, int]) -> None:
         """The source's log is another from the positions of its lanes on, or ends there. `known`: by lane,
         the destination offset before which all is that others have written down.
         """
-        for book, first in zip(self._of([source]), positions, strict=False):
+        for book, first in zip(self._of(source), positions, strict=False):
             ends = [page.to_next for page in (*book.pages, book.live) if page is not None]
             ends += [known.get(book.lane), book.behind]
             book.live = None
@@ -155,20 +157,20 @@ class LedgerRecorder:
 
     def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:
         """What became of these source offsets nobody knows: no page tells of them."""
-        book = self._books.get((source, destination))
+        book = self._book(source, destination)
         if book is not None:
             self._advance(book, first)
             book.begin_page(next_offset)
 
     def lanes(self, source: TopicPartition) -> list[LaneId]:
         """The lanes of a source that are copied."""
-        return [book.lane for book in self._of([source])]
+        return [book.lane for book in self._of(source)]
 
     # ---- what arrives
 
     def take(self, copied: Copied) -> None:
         """Records arrived."""
-        book = self._books.get((copied.source, copied.destination))
+        book = self._book(copied.source, copied.destination)
         if book is None:
             return
         page = book.live
@@ -198,7 +200,7 @@ class LedgerRecorder:
         """
         for source, lanes in positions.items():
             epoch = epochs.get(source, -1)
-            for book, offset in zip(self._of([source]), lanes, strict=False):
+            for book, offset in zip(self._of(source), lanes, strict=False):
                 self._advance(book, offset)
                 if epoch >= 0 and book.is_changed and book.live is not None:
                     book.live.epoch = EpochMark(offset, epoch)
@@ -236,7 +238,7 @@ class LedgerRecorder:
         """What changed since it was settled; of these sources, or of all."""
         records: list[tuple[Document, Document | None]] = []
         states: dict[LaneId, tuple[Page, PageMark]] = {}
-        for book in self._of(self._sources() if sources is None else sources):
+        for book in self._all() if sources is None else self._of(*sources):
             if book.is_changed:
                 records += _records_of(book)
                 states[book.lane] = book.pages[-1], book.pages[-1].mark()
@@ -245,7 +247,7 @@ class LedgerRecorder:
     def settled(self, due: Due) -> None:
         """All of `due` has been written."""
         for lane, (page, mark) in due.states.items():
-            book = self._books.get((lane.source, lane.destination))
+            book = self._book(lane.source, lane.destination)
             if book is None or page not in book.pages:
                 continue
             del book.pages[: book.pages.index(page)]
@@ -255,7 +257,7 @@ class LedgerRecorder:
 
     def undo(self, sources: Collection[TopicPartition]) -> None:
         """What arrived of these since it was settled does not count: it will arrive again."""
-        for book in self._of(sources):
+        for book in self._of(*sources):
             if not book.is_changed:
                 continue
             book.undo()
@@ -263,26 +265,32 @@ class LedgerRecorder:
     @property
     def pending_pages(self) -> int:
         """Pages that are not settled."""
-        return sum(len(book.pages) for book in self._books.values())
+        return sum(len(book.pages) for book in self._all())
 
     def drop_pending(self) -> int:
         """Give pages that are full and not settled up, for their memory: the ledger will lack them. How many
         these were.
         """
         dropped = 0
-        for book in self._books.values():
+        for book in self._all():
             if len(book.pages) > 1:
                 dropped += len(book.pages) - 1
                 del book.pages[:-1]
                 book.settled = None
         return dropped
 
-    def _sources(self) -> list[TopicPartition]:
-        return list({source for source, _ in self._books})
+    def _book(self, source: TopicPartition, destination: TopicPartition) -> _LaneBook | None:
+        books = self._books.get(source)
+        return None if books is None else books.get(destination)
 
-    def _of(self, sources: Iterable[TopicPartition]) -> Iterator[_LaneBook]:
-        wanted = frozenset(sources)
-        return (book for (source, _), book in self._books.items() if source in wanted)
+    def _of(self, *sources: TopicPartition) -> Iterator[_LaneBook]:
+        return (book for source in sources for book in self._books.get(source, _NO_BOOKS).values())
+
+    def _all(self) -> Iterator[_LaneBook]:
+        return (book for books in self._books.values() for book in books.values())
+
+
+_NO_BOOKS: Mapping[TopicPartition, _LaneBook] = {}
 
 
 def _is_before(to: int | None, to_next: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from array import array
 from dataclasses import dataclass, field
 from random import Random
@@ -534,6 +535,18 @@ def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     following.epoch = EpochMark(25, 4)
     pages[0].absorb(following)
     assert pages[0].epoch == (25, 4)
+
+
+def test_a_commit_of_very_many_partitions_is_no_work_to_speak_of() -> None:
+    """It is made on the event loop that copies: each partition takes microseconds, however many there are."""
+    recorder = LedgerRecorder("first")
+    sources = [TopicPartition("flights", number) for number in range(10_000)]
+    for source in sources:
+        recorder.begin(LANE._replace(partition=source.partition, to_partition=source.partition), 0)
+    begun = time.process_time()
+    recorder.advance(dict.fromkeys(sources, (5,)))
+    assert time.process_time() - begun < 1
+    assert len(recorder.due(sources).records) == len(sources)
 
 
 def test_what_a_lane_has_of_before_the_end_of_a_source_is_known_though_another_lane_is_not_as_far() -> None:
