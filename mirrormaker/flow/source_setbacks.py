@@ -10,7 +10,7 @@ until somebody has it left out. What is queued goes on in any case.
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from mirrormaker.flow.exchange import FlowConfig
+from mirrormaker.flow.exchange import FetchedPartition, FlowConfig
 from mirrormaker.flow.facts import (
     Fact,
     LeftOut,
@@ -100,6 +100,14 @@ class SourceSetbacks:
         elif not intake.awaits_origins:  # not one whole batch
             most = self._config.fetch_partition_bytes_max
             partition.fetch_bytes = min(partition.fetch_bytes * 2, most)
+
+    def got_nothing(self, partition: Partition, answer: FetchedPartition) -> None:
+        """The source answered without records. So it does not refuse any more; but what could not be taken in
+        may only have had no room in the answer, unless nothing is there, or nothing that is wanted.
+        """
+        is_there = answer.source_end > partition.position >= answer.filtered_to
+        if partition.source_error is not None or not is_there:
+            self.end_rest(partition)
 
     def end_rest(self, partition: Partition) -> None:
         """It gave what was asked for."""

@@ -54,7 +54,7 @@ class TakingIn:
         """Take in what came of a partition; what is left of it for another turn."""
         partition.source_end = answer.source_end
         if not len(answer.records):
-            self._setbacks.end_rest(partition)
+            self._setbacks.got_nothing(partition, answer)
             if answer.filtered_to > partition.position and partition.may_fetch(now_ms):
                 self._pass_over(partition, answer)
             return None
