@@ -84,7 +84,8 @@ class DeliveryMode(Protocol):
     ) -> Mapping[TopicPartition, KnownStart | None]:
         """Make sure that nobody else writes what is copied of these any more, and find where they stand: None
         where that is not known here. Those that cannot be taken over now are left out; the rest of each
-        assignment but its positions counts.
+        assignment but its positions counts. Asked for one call after the other, of partitions that are not
+        at work.
         """
         ...
 

@@ -182,7 +182,6 @@ class ExactlyOnce:
         self._tasks: asyncio.TaskGroup
         self._topic_id: Callable[[TopicPartition], TopicId]
         self._buckets: dict[ProducerKey, OwnedBucket] = {}
-        self._taking = asyncio.Lock()
         self._joining: dict[TopicPartition, tuple[ProducerKey, Place | None]] = {}
         """Partitions that were taken over and have not joined yet, with what this route stored of them."""
         self._lanes = NotedLanes()
@@ -264,12 +263,6 @@ class ExactlyOnce:
             self._passing.begin(machine, tasks)
 
     async def take_over(
-        self, partitions: Collection[Assignment]
-    ) -> Mapping[TopicPartition, KnownStart | None]:
-        async with self._taking:
-            return await self._take_over(partitions)
-
-    async def _take_over(
         self, partitions: Collection[Assignment]
     ) -> Mapping[TopicPartition, KnownStart | None]:
         for assignment in partitions:

@@ -18,6 +18,7 @@ from broker.errors import AuthenticationError, BrokerError, ConfigurationError, 
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
+from mirrormaker.flow.attempts import Attempt, Attempts
 from mirrormaker.flow.books import Books, Former
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
@@ -82,6 +83,8 @@ class Holdings:
         self._regrowth: asyncio.Task[None] | None = None
         self._lost: dict[ProducerKey, LostBucket] = {}
         """Buckets that were lost, each as it was last, until they are committed again."""
+        self._attempts = Attempts()
+        self._taking = asyncio.Lock()
         self._arrived: dict[TopicPartition, _Arrived] = {}
         """Of partitions that this process had."""
         self._not_begun: dict[TopicPartition, Trouble] = {}
@@ -169,7 +172,7 @@ class Holdings:
     async def prepare(self, partitions: Collection[TopicPartition]) -> Points:
         """Take these over, and find where to begin, as far as it can be told. Raises BrokerError."""
         self._successors.notice(partitions)
-        return await self._find_starts(partitions)
+        return await self._find_starts(self._attempts.make(partitions))
 
     def take(self, partitions: Collection[TopicPartition], points: Points) -> None:
         """Copy these from there on; those without a point as soon as there is one."""
@@ -177,22 +180,26 @@ class Holdings:
         self._copy(points)
         late = frozenset(partitions) - points.keys()
         if late:
-            self._start_task(self._start_later(late, self.route.refresh_interval_ms), "start later")
+            self._start_task(self._start_later(self._attempts.make(late)), "start later")
 
-    async def _find_starts(self, partitions: Collection[TopicPartition]) -> Points:
+    async def _find_starts(self, attempt: Attempt) -> Points:
+        """Of what is left to the attempt in the end. Raises BrokerError."""
         crossing = self._engine.crossing
-        await crossing.make_ready({source.topic for source in partitions} & self._topics)
-        wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
-        known = await self._engine.mode.take_over(wanted)
+        await crossing.make_ready({source.topic for source in attempt.left} & self._topics)
+        async with self._taking:  # what is taken over from others must be this process's still
+            wanted = [crossing.assignment(source) for source in attempt.left if source.topic in self._topics]
+            if not wanted:
+                return {}
+            known = await self._engine.mode.take_over(wanted)
         points = await self._positions.go_on(known)
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
         of_group = [each for each in wanted if not isinstance(known.get(each.source), Place)]
         points = await self._find_lost(of_group, points)
-        unnoted = await self._note_losses(points)
-        for source in known.keys() - unnoted:
+        unnoted = await self._note_losses({source: points[source] for source in attempt.left & points.keys()})
+        for source in attempt.left & known.keys() - unnoted:
             self._not_taken.pop(source, None)
-        return {source: point for source, point in points.items() if source not in unnoted}
+        return {source: points[source] for source in attempt.left & points.keys() - unnoted}
 
     async def _note_losses(self, points: Points) -> frozenset[TopicPartition]:
         """What the owner before may have lost is noted before these are begun; returns those of which it
@@ -285,6 +292,7 @@ class Holdings:
             for source in points.keys() & self._member.assignment - engine.machine.partitions.keys()
             if source.topic in self._topics
         }
+        self._attempts.end(mine)
         assignments = [_placed(engine.crossing.assignment(source), points[source]) for source in mine]
         engine.machine.assign(assignments)
         if self._books is not None:
@@ -329,23 +337,23 @@ class Holdings:
             return point.note
         return str(max(int(point.note), arrived.acknowledged))
 
-    async def _start_later(self, partitions: frozenset[TopicPartition], wait_ms: int) -> None:
+    async def _start_later(self, attempt: Attempt) -> None:
         """Try again for partitions that could not be started, as long as they are this process's."""
-        while partitions := partitions & self._member.assignment:
-            await asyncio.sleep(wait_ms / 1000)
-            wait_ms = self.route.refresh_interval_ms
+        while attempt.left:
+            await asyncio.sleep(attempt.wait_ms / 1000)
+            attempt.wait_longer()
+            self._attempts.end(attempt.left - self._member.assignment)
             try:
-                points = await self._find_starts(partitions & self._member.assignment)
+                points = await self._find_starts(attempt)
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
                 self._log.info("positions_not_read", error=str(error))
-                self._unread |= dict.fromkeys(partitions & self._member.assignment, str(error))
+                self._unread |= dict.fromkeys(attempt.left, str(error))
             else:
-                for source in partitions:
+                for source in attempt.left:
                     self._unread.pop(source, None)
                 self._copy(points)
-                partitions -= points.keys()
 
     async def store(self, source: TopicPartition) -> None:
         """Have it stored where the partition goes on, as far as that can be done in time; whoever has the
@@ -386,6 +394,7 @@ class Holdings:
     async def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Let what is in flight be answered, commit, and forget the partitions."""
         machine, mode = self._engine.machine, self._engine.mode
+        self._attempts.end(partitions)
         machine.stop(partitions)
         deadline_ms = self._clock.monotonic_ms() + DRAIN_TIMEOUT_MS
         while machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
@@ -414,6 +423,7 @@ class Holdings:
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""
+        self._attempts.end(partitions)
         self._forget(partitions)
         for source in partitions:
             for why in (self._not_begun, self._not_taken, self._unread):
@@ -447,7 +457,8 @@ class Holdings:
             )
         self._forget(lost.sources)
         self._engine.arbiter.left(lost.sources, at_once_again=True)
-        self._start_task(self._start_later(lost.sources, lost.wait_ms), "take over again")
+        attempt = self._attempts.make(lost.sources, lost.wait_ms)
+        self._start_task(self._start_later(attempt), "take over again")
 
     @property
     def problem(self) -> str | None:
@@ -474,7 +485,7 @@ class Holdings:
         topics = sorted({source.topic for source in sources})
         self._note("destination_partitions_changed", topics=topics, partitions=len(sources))
         await self.give_up(sources)
-        await self._start_later(sources, 0)
+        await self._start_later(self._attempts.make(sources, 0))
 
     def _start_task(self, task: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._engine.tasks.create_task(task, name=name)

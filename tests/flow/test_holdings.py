@@ -241,7 +241,7 @@ def test_why_a_partition_was_not_begun_is_not_told_of_it_after_it_was_anothers()
 
         engine.crossing.make_ready = make_ready
         holdings = holdings_of(engine, member)
-        starting = asyncio.create_task(holdings._start_later(frozenset({SOURCE}), 0))
+        starting = asyncio.create_task(holdings._start_later(holdings._attempts.make([SOURCE], 0)))
         await asked.wait()
         member.assignment = frozenset()
         holdings.release([SOURCE])
@@ -249,6 +249,79 @@ def test_why_a_partition_was_not_begun_is_not_told_of_it_after_it_was_anothers()
         await starting
         member.assignment = frozenset({SOURCE})
         assert holdings.not_begun == {}
+
+    run(main)
+
+
+@pytest.mark.parametrize("waits_for", ["time", "the topic", "the bucket", "its position"])
+def test_what_the_group_took_and_gave_back_is_begun_once_though_it_was_to_be_taken_over_again(
+    monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    """A bucket was lost, and the group takes its partition away and gives it back before it is taken over
+    anew: whoever waits for that begins nothing, and notes no loss of what is at work.
+    """
+
+    async def main() -> None:
+        asked, answers = asyncio.Event(), asyncio.Event()
+        waiting: list[str] = []
+        taken: list[list[TopicPartition]] = []
+        noted: list[Loss] = []
+        engine, member = surroundings(), SimpleNamespace(assignment=frozenset({SOURCE}))
+        engine.machine = FlowMachine(FlowConfig())
+        engine.crossing.assignment = lambda source: Assignment(
+            source=source, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0
+        )
+
+        async def wait(what: str) -> None:
+            if what in waiting:
+                waiting.remove(what)
+                asked.set()
+                await answers.wait()
+
+        async def make_ready(topics: object) -> None:
+            await wait("the topic")
+
+        async def take_over(wanted: Collection[Assignment]) -> Mapping[TopicPartition, None]:
+            taken.append([each.source for each in wanted])
+            await wait("the bucket")
+            return {each.source: None for each in wanted}
+
+        async def go_on(
+            self: object, known: Collection[TopicPartition]
+        ) -> Mapping[TopicPartition, StartingPoint]:
+            points = {source: StartingPoint((9 + len(noted),), "5") for source in known}
+            await wait("its position")
+            return points
+
+        async def write(lost: Collection[Loss]) -> None:
+            noted.extend(lost)
+
+        monkeypatch.setattr(GroupPositions, "go_on", go_on)
+        engine.crossing.make_ready, engine.mode.take_over = make_ready, take_over
+        async with asyncio.TaskGroup() as engine.tasks:
+            holdings = holdings_of(engine, member)
+            losses: Any = SimpleNamespace(write=write)
+            holdings._losses = losses
+            holdings.take([SOURCE], await holdings.prepare([SOURCE]))
+            waiting.append(waits_for)
+            key, sources = ProducerKey(0, 0, None), frozenset({SOURCE})
+            holdings.lose_bucket(
+                LostBucket(key=key, sources=sources, reason="gone", is_fenced=False, wait_ms=1)
+            )
+            if waits_for != "time":
+                await asked.wait()
+            member.assignment = frozenset()
+            holdings.release([SOURCE])
+            member.assignment = frozenset({SOURCE})
+            preparing = asyncio.create_task(holdings.prepare([SOURCE]))
+            if waits_for == "the bucket":
+                answers.set()
+            holdings.take([SOURCE], await preparing)
+            at_work = engine.machine.partitions[SOURCE]
+            answers.set()
+        assert engine.machine.partitions == {SOURCE: at_work}
+        assert taken == [[SOURCE]] * (2 if waits_for in ("time", "the topic") else 3)
+        assert noted == [Loss(SOURCE, 5, 9), Loss(SOURCE, 9, 10)]
 
     run(main)
 
