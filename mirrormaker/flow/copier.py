@@ -19,13 +19,13 @@ from broker.types import TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.bandwidth.links import Link
+from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.certainty import Certainty
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.crossing import Crossing
 from mirrormaker.flow.delivery import DeliveryMode, Say
 from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
 from mirrormaker.flow.engine import Engine
-from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.facts import (
     EVENT_NAMES,
     Fact,

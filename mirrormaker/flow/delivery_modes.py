@@ -14,8 +14,9 @@ from broker.types import TopicPartition
 from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.at_most_once import AtMostOnce
 from mirrormaker.flow.books import Books
+from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.delivery import DeliveryMode
-from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
+from mirrormaker.flow.exactly_once import open_exactly_once
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.kept_topic import BegunAnew
 from mirrormaker.flow.provenance import Provenance

@@ -13,7 +13,6 @@ Owned by the copier's event loop; a task for each bucket.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from broker.errors import (
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.books import Books
+from mirrormaker.flow.bucket_losses import BucketLosses, LostBucket
 from mirrormaker.flow.bucket_refusals import BucketRefusals
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import Kept, KnownStart, Say
@@ -53,29 +53,7 @@ from mirrormaker.flow.trouble import Trouble
 from mirrormaker.topology.model import RouteSpec, Start
 from mirrormaker.topology.shared_positions import PositionOwners
 
-LOST_WAIT_MS = 100
-LOST_WAIT_MAX_MS = 5_000
-FENCED_WAIT_MS = 4_000
-"""Longer than a heartbeat takes: the group tells by then whether the bucket is another's."""
-
 _log = logger("exactly_once")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostBucket:
-    """A bucket that this process wrote and cannot go on writing as it did."""
-
-    key: ProducerKey
-    sources: frozenset[TopicPartition]
-    reason: str
-    is_fenced: bool
-    """Somebody else has taken it over, or the destination aborted its transaction as too old."""
-    wait_ms: int
-    """Before it is taken over again, if it is still this process's."""
-    is_again: bool = False
-    """Nothing was committed of it since it was lost before."""
-    has_gone_on: Callable[[], bool] = lambda: True
-    """Whether it was committed since."""
 
 
 @asynccontextmanager
@@ -183,10 +161,11 @@ class ExactlyOnce:
         self._topic_id: Callable[[TopicPartition], TopicId]
         self._buckets: dict[ProducerKey, OwnedBucket] = {}
         self._joining: dict[TopicPartition, tuple[ProducerKey, Place | None]] = {}
-        """Partitions that were taken over and have not joined yet, with what this route stored of them."""
+        """Partitions that are being taken over, or were and have not joined yet: then with what this route
+        stored of them.
+        """
         self._lanes = NotedLanes()
-        self._losses: Counter[ProducerKey] = Counter()
-        """In a row, without a commit in between."""
+        self._losses = BucketLosses()
         self._not_taken: dict[TopicPartition, str] = {}
         """Why the buckets of these could not be taken over, as the log says it already."""
         self._refusals = BucketRefusals(
@@ -265,42 +244,53 @@ class ExactlyOnce:
     async def take_over(
         self, partitions: Collection[Assignment]
     ) -> Mapping[TopicPartition, KnownStart | None]:
+        keys = {assignment.source: _key_of(assignment) for assignment in partitions}
+        self._joining |= {source: (key, None) for source, key in keys.items()}
         for assignment in partitions:
-            bucket = self._buckets.get(_key_of(assignment))
+            bucket = self._buckets.get(keys[assignment.source])
             if bucket is not None and bucket.transaction.has_used(assignment.destinations):
                 bucket.transaction.lose(f"{assignment.source} came back")
                 self._give_back(bucket)
-        sources: dict[ProducerKey, set[TopicPartition]] = defaultdict(set)
-        for assignment in partitions:
-            sources[_key_of(assignment)].add(assignment.source)
-        missing = sources.keys() - self._buckets.keys()
-        outcomes = await asyncio.gather(*(self._fence(key) for key in missing), return_exceptions=True)
-        refusals: dict[ProducerKey, BrokerError] = {}
-        for key, outcome in zip(missing, outcomes, strict=True):
-            if outcome is None:
-                continue
-            if isinstance(outcome, AuthenticationError | ConfigurationError) or not isinstance(
-                outcome, BrokerError
-            ):
-                raise outcome
-            refusals[key] = outcome
-            if any(self._not_taken.get(source) != str(outcome) for source in sources[key]):
-                _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
-            self._not_taken |= dict.fromkeys(sources[key], str(outcome))
+        refusals = await self._fence_all(set(keys.values()) - self._buckets.keys())
+        self._log_refusals(refusals)
+        self._let_go()
         await self._kept.read_to_end()
         self._tell_taken()
         found: dict[TopicPartition, KnownStart | None] = {}
         for assignment in partitions:
-            key = _key_of(assignment)
-            if key in self._buckets:
-                self._not_taken.pop(assignment.source, None)
-                source = self._id_before(assignment)
-                found[assignment.source] = start = self._find(source, assignment)
-                stored = start if isinstance(start, Place) and self._is_own(source) else None
-                self._joining[assignment.source] = key, stored
-            elif key in refusals:
-                self._on_not_taken(assignment.source, refusals[key])
+            source, key = assignment.source, keys[assignment.source]
+            if source not in self._joining:
+                continue  # given up meanwhile
+            if key not in self._buckets:
+                del self._joining[source]
+                self._on_not_taken(source, refusals.get(key, BrokerError("the bucket was lost meanwhile")))
+                continue
+            self._not_taken.pop(source, None)
+            at = self._id_before(assignment)
+            found[source] = start = self._find(at, assignment)
+            self._joining[source] = key, start if isinstance(start, Place) and self._is_own(at) else None
         return found
+
+    async def _fence_all(self, keys: Collection[ProducerKey]) -> Mapping[ProducerKey, BrokerError]:
+        """Take these buckets over; why that was refused of some."""
+        outcomes = await asyncio.gather(*(self._fence(key) for key in keys), return_exceptions=True)
+        refusals: dict[ProducerKey, BrokerError] = {}
+        for key, outcome in zip(keys, outcomes, strict=True):
+            if isinstance(outcome, BrokerError) and not isinstance(
+                outcome, AuthenticationError | ConfigurationError
+            ):
+                refusals[key] = outcome
+            elif outcome is not None:
+                raise outcome
+        return refusals
+
+    def _log_refusals(self, refusals: Mapping[ProducerKey, BrokerError]) -> None:
+        """Each once, until the reason is another."""
+        for refused, error in refusals.items():
+            sources = [source for source, (key, _) in self._joining.items() if key == refused]
+            if any(self._not_taken.get(source) != str(error) for source in sources):
+                _log.warning("bucket_not_taken_over", bucket=str(refused), error=str(error))
+            self._not_taken |= dict.fromkeys(sources, str(error))
 
     def _id_before(self, assignment: Assignment) -> SourceId:
         """Of a partition that is not copied yet."""
@@ -340,7 +330,7 @@ class ExactlyOnce:
             if partition is None or key is None:
                 continue
             if bucket is None:  # it was lost meanwhile
-                self._tell_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
+                self._tell_lost(self._losses.lost(key, frozenset({source}), "lost before it was copied"))
             else:
                 bucket.join(partition, stored)
                 self._lanes.begin(partition)
@@ -366,11 +356,16 @@ class ExactlyOnce:
         for source in sources:
             self._joining.pop(source, None)
             self._not_taken.pop(source, None)
-        awaited = {key for key, _ in self._joining.values()}
-        for key, bucket in list(self._buckets.items()):
+        for bucket in self._buckets.values():
             for source in bucket.transaction.sources.intersection(sources):
                 bucket.transaction.leave(source)
             bucket.work.set()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Give up the buckets that have no partitions, and get none."""
+        awaited = {key for key, _ in self._joining.values()}
+        for key, bucket in list(self._buckets.items()):
             if not bucket.transaction.sources and key not in awaited:
                 del self._buckets[key]
                 if bucket.task is not None:
@@ -469,13 +464,12 @@ class ExactlyOnce:
         if self._buckets.get(transaction.key) is not bucket:
             return
         del self._buckets[transaction.key]
-        self._losses[transaction.key] += 1
+        self._losses.count(transaction.key)
         held = self._held(transaction.sources)
         self._refusals.lost(held, transaction.lost_with, transaction.lost_because)
         self._progress.set()
-        self._tell_lost(
-            self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
-        )
+        reason, is_fenced = transaction.lost_because, transaction.is_fenced
+        self._tell_lost(self._losses.lost(transaction.key, transaction.sources, reason, is_fenced))
 
     def _tell_lost(self, lost: LostBucket) -> None:
         """It is to be taken over again: what is refused of it is waited for."""
@@ -492,23 +486,8 @@ class ExactlyOnce:
 
     def _have_gone_on(self, bucket: OwnedBucket) -> None:
         """A transaction was committed."""
-        failures = self._losses.pop(bucket.transaction.key, 0)
+        failures = self._losses.end(bucket.transaction.key)
         self._refusals.recovered(self._held(bucket.transaction.sources), failures)
-
-    def _lost(
-        self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False
-    ) -> LostBucket:
-        backoff_ms = min(LOST_WAIT_MS << min(self._losses[key], 16), LOST_WAIT_MAX_MS)
-        wait_ms = max(backoff_ms, FENCED_WAIT_MS) if is_fenced else backoff_ms
-        return LostBucket(
-            key=key,
-            sources=sources,
-            reason=reason,
-            is_fenced=is_fenced,
-            wait_ms=wait_ms,
-            is_again=self._losses[key] > 1,
-            has_gone_on=lambda: not self._losses[key],
-        )
 
     # ---- sources
 

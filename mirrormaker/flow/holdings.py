@@ -20,9 +20,9 @@ from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
 from mirrormaker.flow.attempts import Attempt, Attempts
 from mirrormaker.flow.books import Books, Former
+from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
-from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import exactly_once, passing_origins
-from mirrormaker.flow.exactly_once import ExactlyOnce, LostBucket
-from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.bucket_losses import LostBucket
+from mirrormaker.flow.bucket_transaction import BucketTransaction
+from mirrormaker.flow.delivery import KnownStart
+from mirrormaker.flow.exactly_once import ExactlyOnce
+from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
-from mirrormaker.flow.positions import Place, SourceId, value_of
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.positions import POSITIONS_AT, Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
-from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.transaction_steps import LanePositions, TransactionTerms
 from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.shared_positions import PositionOwners
 from tests.client.running import run
@@ -41,6 +46,9 @@ class Kept:
 
     def get(self, key: dict[str, object]) -> dict[str, object] | None:
         return self._value if key == self.key else None
+
+    def entries(self) -> Iterator[tuple[dict[str, object], dict[str, object]]]:
+        yield self.key, self._value
 
 
 def work_of(value: Mapping[str, object]) -> Any:
@@ -141,6 +149,123 @@ def test_why_a_bucket_is_not_taken_over_is_logged_again_once_its_partitions_were
     with capture_logs() as logs:
         run(main)
     assert [each["event"] for each in logs] == ["bucket_not_taken_over"] * 2
+
+
+class Taking:
+    """One partition is copied, and another is being taken over, of another bucket or of the same."""
+
+    OTHER, TO = TopicPartition("planes", 0), TopicPartition("jfk.planes", 0)
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, same_bucket: bool = False) -> None:
+        self.not_taken: list[tuple[TopicPartition, BrokerError]] = []
+        self.fenced: list[ProducerKey] = []
+        self.can_fence, self.can_read = asyncio.Event(), asyncio.Event()
+        self.fences, self.reads = asyncio.Event(), asyncio.Event()
+        self.same_bucket = same_bucket
+        work = work_of(value_of("mine", Place((0,))))
+        work.on_lost = lambda lost: self.mode.leaving(lost.sources)
+        work.on_not_taken = lambda source, error: self.not_taken.append((source, error))
+        work.kept.read_to_end = self._read
+        monkeypatch.setattr(ExactlyOnce, "_fence", lambda mode, key: self._fence(key))
+        self.mode = ExactlyOnce(work)
+
+    async def _fence(self, key: ProducerKey) -> None:
+        self.fenced.append(key)
+        self.fences.set()
+        await self.can_fence.wait()
+        identity, terms = ProducerIdentity(1, 0), TransactionTerms(interval_ms=1_000)
+        transaction = BucketTransaction(key, identity, POSITIONS_AT, terms, 0)
+        bucket = SimpleNamespace(key=key, transaction=transaction, work=Signal(), task=None)
+        bucket.join = lambda partition, stored: transaction.join(partition, None)
+        self.mode._buckets[key] = cast(Any, bucket)
+
+    async def _read(self) -> None:
+        self.reads.set()
+        await self.can_read.wait()
+
+    async def begin(self) -> asyncio.Task[Mapping[TopicPartition, KnownStart | None]]:
+        """What the taking over of the other ends with."""
+        self.machine = FlowMachine(FlowConfig())
+        self.mode.begin(self.machine, cast(Any, None), lambda _: NO_TOPIC_ID)
+        self.can_fence.set()
+        self.can_read.set()
+        copied = Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=0)
+        await self.mode.take_over([copied])
+        self.machine.assign([copied])
+        self.mode.joined([SOURCE])
+        for event in (self.can_fence, self.can_read, self.fences, self.reads):
+            event.clear()
+        bucket = 0 if self.same_bucket else 1
+        return asyncio.create_task(
+            self.mode.take_over(
+                [Assignment(source=self.OTHER, destinations=(self.TO,), bucket=bucket, position=0)]
+            )
+        )
+
+    def lose(self) -> None:
+        """The bucket of what is copied."""
+        bucket = self.mode._buckets[ProducerKey(0, 0, None)]
+        bucket.transaction.lose("no answer")
+        self.mode._give_back(bucket)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_bucket_that_is_lost_or_given_up_takes_none_along_that_is_being_taken_over(
+    monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    async def main() -> None:
+        scene = Taking(monkeypatch)
+        taking = await scene.begin()
+        scene.can_fence.set()
+        await scene.reads.wait()
+        if is_lost:
+            scene.lose()
+        else:
+            scene.mode.leaving([SOURCE])
+        scene.can_read.set()
+        assert await taking == {scene.OTHER: None}
+        assert (list(scene.mode._buckets), scene.not_taken) == ([ProducerKey(1, 0, None)], [])
+        assert len(scene.fenced) == 2
+
+    run(main)
+
+
+def test_what_is_not_taken_over_as_its_bucket_was_lost_meanwhile_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        scene = Taking(monkeypatch, same_bucket=True)
+        taking = await scene.begin()
+        await scene.reads.wait()
+        scene.lose()
+        scene.can_read.set()
+        assert await taking == {}
+        ((source, error),) = scene.not_taken
+        assert (source, "lost meanwhile" in str(error)) == (scene.OTHER, True)
+
+    run(main)
+
+
+@pytest.mark.parametrize("begun", ["fences", "reads"])
+def test_a_bucket_whose_partitions_are_given_up_while_it_is_taken_over_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    """It may be another process's: were they given back, the bucket would have to be taken over again."""
+
+    async def main() -> None:
+        scene = Taking(monkeypatch)
+        taking = await scene.begin()
+        if begun == "reads":
+            scene.can_fence.set()
+        await getattr(scene, begun).wait()
+        scene.mode.leaving([scene.OTHER])
+        scene.can_fence.set()
+        scene.can_read.set()
+        assert await taking == {}
+        assert (list(scene.mode._buckets), scene.not_taken) == ([ProducerKey(0, 0, None)], [])
+        assert scene.mode._joining == {}
+
+    run(main)
 
 
 class Refusing:

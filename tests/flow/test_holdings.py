@@ -17,7 +17,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import lost_ends
 from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.books import EpochMark, Reached
-from mirrormaker.flow.exactly_once import LostBucket
+from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.holdings import Holdings
