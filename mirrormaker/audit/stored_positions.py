@@ -10,7 +10,7 @@ from broker.client.cluster import Cluster
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.position_note import read_note
-from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, position_in
+from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, no_place, position_in
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
 from mirrormaker.topology.naming import compile_naming
@@ -56,7 +56,10 @@ async def _at_destination(
                 to=naming.destination_of(partition.topic),
             )
             if (value := topic.get(at.key())) is not None:
-                found[partition] = position_in(value)
+                try:
+                    found[partition] = position_in(value)
+                except ValueError as error:
+                    raise no_place(at, error) from error
     return found
 
 

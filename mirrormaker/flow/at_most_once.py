@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from broker.errors import ErrorCode
+from broker.errors import BrokerError, ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import AtLeast, GroupDelivery, Kept, KnownStart, Say
@@ -46,10 +46,11 @@ class AtMostOnce(GroupDelivery):
         keeps_notes: bool,
         on_waiting: Callable[[], None],
         on_fact: Callable[[Fact], None],
+        on_not_taken: Callable[[TopicPartition, BrokerError], None],
         withdrawal: Withdrawal | None = None,
     ) -> None:
         """`keeps_notes`: more than positions can be stored. `on_waiting`: something waits for a position to
-        be committed.
+        be committed. `on_not_taken`: why a partition is left out by `take_over`.
         """
         super().__init__(withdrawal)
         self.say = Say(admissions=(self,), delivery=self, remedies=self)
@@ -59,6 +60,7 @@ class AtMostOnce(GroupDelivery):
         self._keeps_notes = keeps_notes
         self._on_waiting = on_waiting
         self._on_fact = on_fact
+        self._on_not_taken = on_not_taken
 
     # ---- the machine's side
 
@@ -106,9 +108,14 @@ class AtMostOnce(GroupDelivery):
         """An owner that was killed while the route was exactly once may have told the group less than it had
         committed at the destination.
         """
-        found = {} if self._withdrawal is None else await self._withdrawal.find(partitions)
-        places = {source: AtLeast(place) for source, place in found.items()}
-        return {each.source: places.get(each.source) for each in partitions}
+        if self._withdrawal is None:
+            return await super().take_over(partitions)
+        found = await self._withdrawal.find(partitions)
+        for source, error in found.failures.items():
+            self._on_not_taken(source, error)
+        places = {source: AtLeast(place) for source, place in found.places.items()}
+        sources = {each.source for each in partitions} - found.failures.keys()
+        return {source: places.get(source) for source in sources}
 
     def joined(self, sources: Collection[TopicPartition]) -> None:
         """What the destination says of them counts until the group has been told as much."""

@@ -68,6 +68,7 @@ async def open_delivery(
                 keeps_notes=route.membership is not Membership.ZOOKEEPER,
                 on_waiting=deliverer.on_waiting,
                 on_fact=deliverer.on_fact,
+                on_not_taken=deliverer.on_not_taken,
                 withdrawal=Withdrawal(route, source, destination, find_owners),
             )
         case Delivery.EXACTLY_ONCE:

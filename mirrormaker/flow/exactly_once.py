@@ -43,7 +43,7 @@ from mirrormaker.flow.noted_lanes import NotedLanes, kept_at
 from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.passing_origins import PassingOrigins
-from mirrormaker.flow.positions import POSITIONS_TOPIC, Place, SourceId, has_predecessor, place_in
+from mirrormaker.flow.positions import POSITIONS_TOPIC, Place, SourceId, has_predecessor, no_place, place_in
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
@@ -261,14 +261,17 @@ class ExactlyOnce:
             source, key = assignment.source, keys[assignment.source]
             if source not in self._joining:
                 continue  # given up meanwhile
-            if key not in self._buckets:
+            try:
+                if key not in self._buckets:
+                    raise refusals.get(key, BrokerError("the bucket was lost meanwhile"))
+                self._not_taken.pop(source, None)
+                at = self._id_before(assignment)
+                found[source] = start = self._find(at, assignment)
+            except BrokerError as error:
                 del self._joining[source]
-                self._on_not_taken(source, refusals.get(key, BrokerError("the bucket was lost meanwhile")))
-                continue
-            self._not_taken.pop(source, None)
-            at = self._id_before(assignment)
-            found[source] = start = self._find(at, assignment)
-            self._joining[source] = key, start if isinstance(start, Place) and self._is_own(at) else None
+                self._on_not_taken(source, error)
+            else:
+                self._joining[source] = key, start if isinstance(start, Place) and self._is_own(at) else None
         return found
 
     async def _fence_all(self, keys: Collection[ProducerKey]) -> Mapping[ProducerKey, BrokerError]:
@@ -309,7 +312,7 @@ class ExactlyOnce:
         return (self._kept.get(source.key()) or {}).get("route") == self._terrain.route.name
 
     def _find(self, source: SourceId, assignment: Assignment) -> KnownStart | None:
-        """What the topic of positions says. Raises ConfigurationError where no start is exact."""
+        """What the topic of positions says. Raises CorruptRecordsError where no start is exact."""
         value = self._kept.get(source.key())
         at = source.partition.topic, source.to
         if value is not None and not self._find_owners().may_take(value.get("route"), *at):
@@ -320,7 +323,7 @@ class ExactlyOnce:
         try:
             return place_in(value, assignment.destinations)
         except ValueError as error:
-            raise ConfigurationError([f"{POSITIONS_TOPIC}: {source.key()}: {error}"]) from error
+            raise no_place(source, error) from error
 
     def joined(self, sources: Collection[TopicPartition]) -> None:
         for source in sources:

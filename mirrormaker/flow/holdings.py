@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ProtocolError
+from broker.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigurationError,
+    CorruptRecordsError,
+    ProtocolError,
+)
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
@@ -281,8 +287,10 @@ class Holdings:
         if trouble is not None:
             self._not_taken.pop(source, None)
             self._meet(trouble)
-        else:
-            self._not_taken[source] = str(error)
+            return
+        if isinstance(error, CorruptRecordsError) and self._not_taken.get(source) != str(error):
+            self._note("partition_not_started", partition=str(source), error=str(error))
+        self._not_taken[source] = str(error)
 
     def _copy(self, points: Points) -> None:
         """Copy these from there on, as far as they are this process's."""

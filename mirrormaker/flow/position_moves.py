@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.producer_settings import ProducerSettings
 from broker.client.transactional_producer import TransactionalProducer
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -23,6 +24,7 @@ from mirrormaker.flow.positions import (
     POSITIONS_TOPIC,
     Place,
     SourceId,
+    no_place,
     place_in,
     transactional_id,
     value_of,
@@ -48,21 +50,33 @@ async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapp
     await _delete(destination, route, passing)
 
 
+class FoundPlaces(NamedTuple):
+    """What the destination says; partitions that it says nothing of are in neither."""
+
+    places: dict[TopicPartition, Place]
+    failures: dict[TopicPartition, CorruptRecordsError]
+    """Why it is not known what it says of these."""
+
+
 async def find_positions(
     destination: Cluster, owners: PositionOwners, sources: Mapping[SourceId, Sequence[TopicPartition]]
-) -> dict[TopicPartition, Place]:
-    """What the destination says of these for the route of `owners`, each with where it leads. A transaction
-    that was left open is waited for. Raises BrokerError.
+) -> FoundPlaces:
+    """Of these, each with where it leads, for the route of `owners`. A transaction that was left open is
+    waited for. Raises BrokerError.
     """
+    found = FoundPlaces({}, {})
     if not await _is_there(destination):
-        return {}
-    found: dict[TopicPartition, Place] = {}
+        return found
     async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
         await kept.read_to_end()
         for source, destinations in sources.items():
             value = kept.get(source.key())
-            if value is not None and _is_ours(source.key(), value, owners):
-                found[source.partition] = place_in(value, destinations)
+            if value is None or not _is_ours(source.key(), value, owners):
+                continue
+            try:
+                found.places[source.partition] = place_in(value, destinations)
+            except ValueError as error:
+                found.failures[source.partition] = no_place(source, error)
     return found
 
 

@@ -24,9 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from broker.errors import CorruptRecordsError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.former_lanes import FormerLanes
-from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.kept_view import Document, encode_document
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.topology.model import ClusterId
@@ -62,6 +63,11 @@ class SourceId:
     def on(self, path: tuple[ClusterId, ...]) -> SourceId:
         """The same for records that came on this path."""
         return replace(self, path=path)
+
+
+def no_place(source: SourceId, error: ValueError) -> CorruptRecordsError:
+    """The value of its record is none, as `error` says: which record that is."""
+    return CorruptRecordsError(f"{POSITIONS_TOPIC}: {encode_document(source.key()).decode()}: {error}")
 
 
 class Arrival(NamedTuple):

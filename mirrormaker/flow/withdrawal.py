@@ -8,7 +8,7 @@ that must not repeat anything asks for them before (`find`). Owned by the copier
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError, ErrorCode, ProtocolError
@@ -16,8 +16,8 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.position_moves import find_positions, withdraw_positions
-from mirrormaker.flow.positions import Place, SourceId
+from mirrormaker.flow.position_moves import FoundPlaces, find_positions, withdraw_positions
+from mirrormaker.flow.positions import SourceId
 from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
 
@@ -55,7 +55,7 @@ class Withdrawal:
         """See `DeliveryMode`; so for the other."""
         self._machine, self._tasks, self._topic_id = machine, tasks, topic_id
 
-    async def find(self, partitions: Collection[Assignment]) -> Mapping[TopicPartition, Place]:
+    async def find(self, partitions: Collection[Assignment]) -> FoundPlaces:
         """Where these stand as the destination says. Raises BrokerError; without the right to read it, the
         route was never exactly once.
         """
@@ -73,7 +73,7 @@ class Withdrawal:
         except ProtocolError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
-            return {}
+            return FoundPlaces({}, {})
 
     def joined(self, sources: Collection[TopicPartition]) -> None:
         partitions = self._machine.partitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
+from mirrormaker.flow.positions import POSITIONS_TOPIC
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import (
@@ -26,6 +28,7 @@ from tests.daemon.killed_mirrors import (
     create_topic,
     events,
     numbers_at,
+    read,
     write,
 )
 from tests.daemon.test_mirror import create, produce
@@ -110,6 +113,62 @@ def test_a_quiet_at_most_once_route_that_was_exactly_once_is_moved_by_seek(
         assert done.returncode == 0, done.stderr
     wait_until(lambda: numbers_at(destination).total() == 30 + 2 * PARTITIONS, "copied again from there")
     assert running.stop() == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("delivery", ["at_most_once", pytest.param("exactly_once", marks=pytest.mark.long)])
+def test_a_position_at_the_destination_that_is_none_keeps_its_partition_alone_until_seek_sets_it_anew(
+    cluster: ClusterFactory, mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="exactly_once")
+    running.start()
+    wait_until(lambda: numbers_at(destination).total() == 30, "everything is committed")
+    assert running.stop() == 0
+    stored = {
+        json.loads(message.key() or b"")["partition"]: message
+        for message in read(destination, POSITIONS_TOPIC, "read_committed", 1)
+    }
+    assert stored.keys() == set(range(PARTITIONS))
+    value = json.loads(stored[0].value() or b"") | {"position": "7"}
+    put(destination, POSITIONS_TOPIC, stored[0].key(), json.dumps(value).encode())
+    write(source, range(30, 60))
+    running.file.write_text(running.file.read_text().replace("exactly_once", delivery))
+    running.start()
+    others = {number for number in range(60) if number < 30 or number % PARTITIONS}
+    running.until(lambda: numbers_at(destination).keys() >= others, "the others go on")
+    told = running.wait_for(lambda told: bool(_unreadable(told)), "it is told")
+    ((partition, problem),) = _unreadable(told)
+    assert (partition, told["state"]) == (0, "running")
+    assert f'{POSITIONS_TOPIC}: {{"cluster":' in problem
+    assert "position '7' is no offset" in problem
+    assert [each["partition"] for each in events(running, "partition_not_started")] == [f"{TOPIC}-0"]
+    if delivery == "exactly_once":
+        audited = mirrormaker("audit", str(running.file))
+        assert audited.returncode == 1
+        assert f'{POSITIONS_TOPIC}: {{"cluster":' in audited.stdout
+    for arguments in (["pause"], ["seek", "--to", "10"], ["resume"]):
+        verb, *options = arguments
+        done = mirrormaker(verb, str(running.file), "jfk-to-aggregate", *options)
+        assert done.returncode == 0, done.stderr
+    running.until(lambda: numbers_at(destination).total() == 60 + 10 * (PARTITIONS - 1), "all go on")
+    assert numbers_at(destination).keys() == set(range(60))
+    assert running.stop() == 0
+
+
+def _unreadable(told: dict[str, Any]) -> list[tuple[int, str]]:
+    return [
+        (each["partition"], each["problem"]) for each in told["partitions"] if each["state"] == "unreadable"
+    ]
+
+
+def put(cluster: EmbeddedCluster, topic: str, key: bytes | None, value: bytes) -> None:
+    """As a person does who writes to a topic of the mirror."""
+    producer = Producer({"bootstrap.servers": address(cluster), "log_level": 0})
+    producer.produce(topic, value, key, partition=0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 async def leave_behind(source: EmbeddedCluster, position: int, there: int) -> bool:

@@ -145,7 +145,12 @@ class World:
     def make_mode(self) -> AtMostOnce | AtLeastOnce:
         if self.delivery is Delivery.AT_LEAST_ONCE:
             return AtLeastOnce()
-        return AtMostOnce(keeps_notes=self.keeps_notes, on_waiting=lambda: None, on_fact=self.facts.append)
+        return AtMostOnce(
+            keeps_notes=self.keeps_notes,
+            on_waiting=lambda: None,
+            on_fact=self.facts.append,
+            on_not_taken=lambda *_: None,
+        )
 
     def crash(self) -> None:
         """What is under way may arrive, or not."""

@@ -156,13 +156,20 @@ class Taking:
 
     OTHER, TO = TopicPartition("planes", 0), TopicPartition("jfk.planes", 0)
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, same_bucket: bool = False) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        same_bucket: bool = False,
+        value: Mapping[str, object] = value_of("mine", Place((0,))),
+    ) -> None:
+        """`value`: what the topic of positions says of what is copied."""
         self.not_taken: list[tuple[TopicPartition, BrokerError]] = []
         self.fenced: list[ProducerKey] = []
         self.can_fence, self.can_read = asyncio.Event(), asyncio.Event()
         self.fences, self.reads = asyncio.Event(), asyncio.Event()
         self.same_bucket = same_bucket
-        work = work_of(value_of("mine", Place((0,))))
+        work = work_of(value)
         work.on_lost = lambda lost: self.mode.leaving(lost.sources)
         work.on_not_taken = lambda source, error: self.not_taken.append((source, error))
         work.kept.read_to_end = self._read
@@ -226,6 +233,28 @@ def test_a_bucket_that_is_lost_or_given_up_takes_none_along_that_is_being_taken_
         assert await taking == {scene.OTHER: None}
         assert (list(scene.mode._buckets), scene.not_taken) == ([ProducerKey(1, 0, None)], [])
         assert len(scene.fenced) == 2
+
+    run(main)
+
+
+def test_a_position_that_is_none_keeps_only_its_partition_from_being_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        scene = Taking(monkeypatch, value={"route": "mine", "position": "7"})
+        scene.mode.begin(FlowMachine(FlowConfig()), cast(Any, None), lambda _: NO_TOPIC_ID)
+        scene.can_fence.set()
+        scene.can_read.set()
+        odd = Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=0)
+        other = Assignment(source=scene.OTHER, destinations=(scene.TO,), bucket=0, position=0)
+        for _ in range(2):
+            assert await scene.mode.take_over([odd, other]) == {scene.OTHER: None}
+        assert len(scene.fenced) == 1
+        assert [source for source, _ in scene.not_taken] == [SOURCE, SOURCE]
+        said = str(scene.not_taken[0][1])
+        assert "__mirrormaker_positions" in said
+        assert '"topic":"flights"' in said
+        assert "position '7' is no offset" in said
 
     run(main)
 
