@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from mirrormaker.flow.exchange import FetchedPartition
 from mirrormaker.flow.facts import Fact, PartitionRecovered, SourceFailed
 from mirrormaker.flow.standing import HALTED, UNREADABLE, standing_of
@@ -67,7 +67,8 @@ def test_a_source_that_has_nothing_there_any_more_ends_it(
 
 def test_a_refusal_is_over_with_the_first_answer_that_has_none() -> None:
     world = resting_before(NO_ROOM)
-    world.machine.source_failed(SOURCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, world.now_ms)
+    refusal = ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no")
+    world.machine.source_failed(SOURCE, refusal, world.now_ms)
     (told,) = world.machine.ready(world.now_ms).facts
     assert isinstance(told, SourceFailed)
     assert fetch(world, NO_ROOM) == [PartitionRecovered(source=SOURCE, failures=1, at_source=True)]
