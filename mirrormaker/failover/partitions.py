@@ -13,7 +13,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.failover.sides import Sides
 from mirrormaker.flow.lane_note import arrears_in
 from mirrormaker.flow.position_moves import move_positions
-from mirrormaker.flow.position_note import read_note
+from mirrormaker.flow.position_note import Led, read_note, write_note
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -46,6 +46,8 @@ class PartitionPlace:
     """Source offset before which the destination has everything, where what is stored beside the position
     says that this is less.
     """
+    is_elsewhere: bool = False
+    """Whether the position is said to be of copies in another cluster, or topic, that was lost."""
 
     @property
     def position(self) -> int:
@@ -66,7 +68,7 @@ class PartitionPlace:
 async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
     """Of all routes that lead from `side`, which must answer. Raises BrokerError."""
     cluster, spec = sides.cluster(side), sides.topology.clusters[sides.name(side)]
-    metadata = await cluster.refresh()
+    metadata, there = await cluster.refresh(), _id_of(sides.clusters.get(side.other))
     places: list[PartitionPlace] = []
     for route in sides.leaving(side):
         names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
@@ -87,6 +89,7 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
                 stable_end=stable[source].offset,
                 end=ends[source].offset,
                 noted=noted_offset(route, committed.get(source)),
+                is_elsewhere=_is_elsewhere(committed.get(source), Led(names[source.topic], there)),
             )
             for source in sources
         )
@@ -114,19 +117,33 @@ def noted_offset(route: RouteSpec, stored: OffsetAndMetadata | None) -> int | No
     return None if lacked is None else lacked.first
 
 
+def _is_elsewhere(stored: OffsetAndMetadata | None, led: Led) -> bool:
+    was = None if stored is None else read_note(stored.metadata).led
+    return was is not None and not was.is_at(led)
+
+
+def _id_of(cluster: Cluster | None) -> str | None:
+    return None if cluster is None else cluster.cluster_id
+
+
 async def move_places(sides: Sides, side: Side, positions: Mapping[TopicPartition, int]) -> None:
-    """Have the routes that lead from `side` go on at these offsets; nobody may be copying. Raises
-    BrokerError.
+    """Have the routes that lead from `side` go on at these offsets, of copies at the other one as it is now;
+    nobody may be copying. Raises BrokerError.
     """
     cluster, spec = sides.cluster(side), sides.topology.clusters[sides.name(side)]
-    metadata = await cluster.refresh()
+    metadata, there = await cluster.refresh(), _id_of(sides.clusters.get(side.other))
     for route in sides.leaving(side):
         names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
         own = {source: offset for source, offset in positions.items() if source.topic in names}
         if not own:
             continue
         async with route_group(route, spec, cluster) as admin:
-            await admin.reset_group_offsets(route.group, own)
+            led = {source: Led(names[source.topic], there) for source in own}
+            noted = {
+                source: OffsetAndMetadata(offset=to, metadata=write_note(NO_TOPIC_ID, "", led[source]))
+                for source, to in own.items()
+            }
+            await admin.reset_group_offsets(route.group, noted)
         if route.delivery is Delivery.EXACTLY_ONCE and side.other in sides.clusters:
             moves = {
                 SourceId(
@@ -159,6 +176,13 @@ def lane_of(
         lanes = [lane for lane in lanes if _is_current(lane, source)]
     last = max(lanes, key=lambda lane: view.lanes[lane].to_next or -1, default=None)
     return LaneLedger() if last is None else view.lanes[last]
+
+
+def was_made_anew(view: LedgerView, source: Cluster, place: TopicPartition, to: TopicPartition) -> bool:
+    """Whether all that came by the lane is of a topic that had the name before, in the same cluster."""
+    lanes = [lane for lane in view.of_source(place, to.topic) if lane.to_partition == to.partition]
+    known = place.topic in source.topics and not any(_is_current(lane, source) for lane in lanes)
+    return known and any(lane.cluster == source.cluster_id for lane in lanes)
 
 
 def _is_current(lane: LaneId, source: Cluster) -> bool:

@@ -215,23 +215,20 @@ async def find_tails(
     tails: list[Tail] = []
     for place in places:
         lane = lane_of(came, other, place.to, place.source)
-        position = place.committed
-        if went is not None and (known := lane_of(went, cluster, place.source, place.to).next) is not None:
-            position = max(known, position or 0)
-        if position is None:
-            position = mirrored_or_start(lane, place)
-        begin = max(position, place.start, (after or {}).get(place.source, 0))
+        begin = max(begin_of(lane, place), (after or {}).get(place.source, 0))
+        if went is not None:
+            begin = max(begin, lane_of(went, cluster, place.source, place.to).next or 0)
         begun = replace(place, committed=begin)
         tail = await find_tail(cluster, begun, lane, paths, None if other is None else other.cluster_id)
         tails += [] if tail is None else [tail]
     return tails, {place.source: place.stable_end for place in places}
 
 
-def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
-    """Where a route back goes on: from its position, or where the log begins, behind what is known to have
-    come by the way forth.
+def begin_of(lane: LaneLedger, place: PartitionPlace) -> int:
+    """Where a route back goes on: from its position, or where the log begins if it has none or that is of a
+    cluster that is gone, behind what is known to have come by the way forth.
     """
-    begin = mirrored_until(lane, place.position)
+    begin = mirrored_until(lane, place.start if place.is_elsewhere else place.position)
     return min(max(begin, place.start), place.end)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import open_topics
-from mirrormaker.failover.partitions import lane_of, ledger_at, move_places, read_places
-from mirrormaker.failover.rehearsal import find_tails, mirrored_or_start
+from mirrormaker.failover.partitions import lane_of, ledger_at, move_places, read_places, was_made_anew
+from mirrormaker.failover.rehearsal import begin_of, find_tails
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.failover.tail import Tail
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -84,6 +84,7 @@ class TailSettling:
             await self._pass(side, tails)
             await self._settled(sides.switch)
             return
+        await move_places(sides, side, {tail.source: tail.first for tail in tails})
         until = {str(place.source): place.stable_end for place in await read_places(sides, side)}
         await sides.record(replace(now, stage=Stage.TAIL, tail=report, until=until))
         await self._copy(side, sides.switch)
@@ -97,7 +98,7 @@ class TailSettling:
         if switch.fence and back in sides.clusters:
             await open_topics(sides.cluster(back), switch.fence)
         await self._attendance.await_nobody(switch.side)
-        await set_starts(sides, switch.side)
+        await set_starts(sides, switch.side, self._tell)
         await sides.record(replace(switch, stage=Stage.SETTLED, until={}, fence={}))
 
     async def _advance(self, side: Side) -> None:
@@ -150,18 +151,23 @@ class TailSettling:
         await move_places(self._sides, side, {tail.source: tail.last + 1 for tail in tails})
 
 
-async def set_starts(sides: Sides, side: Side) -> None:
-    """Routes from `side` begin at the first record that did not come from the other one. Raises
-    BrokerError.
+async def set_starts(sides: Sides, side: Side, tell: Callable[[str], None]) -> None:
+    """Routes from `side` begin at the first record that did not come from the other one. What came from there
+    does not go back (see `flow/provenance`): told where its topic is another now. Raises BrokerError.
     """
     if not sides.leaving(side):
         return
     view, other = await ledger_at(sides.cluster(side)), sides.clusters.get(side.other)
-    starts = {
-        place.source: mirrored_or_start(lane_of(view, other, place.to, place.source), place)
-        for place in await read_places(sides, side)
-    }
+    places = await read_places(sides, side)
+    starts = {place.source: begin_of(lane_of(view, other, place.to, place.source), place) for place in places}
     await move_places(sides, side, starts)
+    if other is not None:
+        anew = {place.to.topic for place in places if was_made_anew(view, other, place.to, place.source)}
+        for topic in sorted(anew):
+            tell(
+                f"topic {topic} at {sides.name(side.other)} was made anew: what had come from there to"
+                f" {sides.name(side)} stays there alone"
+            )
 
 
 def _note_of(route: str, tail: Tail, at_ms: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

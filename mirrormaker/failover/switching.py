@@ -213,7 +213,7 @@ class GroupSwitch:
         self._tell(f"{len({place.group for place in self._groups})} groups are carried")
         for failure in failures:
             self._tell(failure)
-        await set_starts(sides, target)
+        await set_starts(sides, target, self._tell)
         await open_topics(sides.cluster(old), sides.switch.fence)
         await sides.record(replace(sides.switch, stage=Stage.SETTLED, fence={}, until={}))
         self._tell(f"{sides.group.name} is at {sides.name(target)}")

@@ -24,7 +24,7 @@ from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_carried_groups import commit, committed, read
-from tests.daemon.test_failure_policies import require_replicas
+from tests.daemon.test_failure_policies import delete_topic, require_replicas
 from tests.daemon.test_mirror import _count, address, create, produce
 
 TOPIC = "orders"
@@ -356,6 +356,56 @@ def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(
     wait_count(standby, 15)
     assert records_at(primary) == records_at(standby)
     assert running.stop() == 0
+
+
+@pytest.mark.timeout(180)
+def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_standby_has(
+    cluster: ClusterFactory, clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby, rebuilt = clusters["primary"], clusters["standby"], cluster("rebuilt")
+    for each in (primary, rebuilt):
+        create(each, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 10)
+    switch("failover", running.file)
+    produce(standby, TOPIC, range(10, 15), 1)
+    wait_count(primary, 15)
+    switch("failback", running.file)
+    produce(primary, TOPIC, range(15, 20), 1)
+    wait_count(standby, 20)
+    assert running.stop() == 0
+    primary.kill_node(1)
+    switch("failover", running.file, "--force")
+    produce(standby, TOPIC, range(20, 25), 1)
+    commit(standby, "readers", TOPIC, 3)
+
+    group_file(tmp_path, {"primary": rebuilt, "standby": standby})
+    running.start()
+    assert switch("failover", running.file)["stage"] == "settled"
+    wait_count(rebuilt, 25)
+    switch("failback", running.file)
+    assert records_at(rebuilt) == list(range(25))
+    assert committed(rebuilt, "readers", TOPIC)[0] == 3
+    assert running.stop() == 0
+
+
+def test_what_came_from_a_topic_that_was_made_anew_and_does_not_go_back_is_told(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 10)
+    assert running.stop() == 0
+    delete_topic(primary, TOPIC)
+    create(primary, TOPIC, 1)
+    done = mirrormaker("failover", str(running.file), "orders", seconds=SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert "topic orders at primary was made anew: what had come from there to standby stays" in done.stderr
 
 
 @pytest.mark.timeout(120)
