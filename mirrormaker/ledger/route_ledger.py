@@ -19,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import earliest_offsets
+from broker.client.offsets import EARLIEST, Listed, list_offsets_found
 from broker.client.operations import DESCRIBE, WRITE
 from broker.clock import Clock
 from broker.errors import (
@@ -65,6 +65,8 @@ then copying goes on, and it is noted as soon as may be.
 """
 RETRY_MS = 5_000
 UPKEEP_MS = 60_000
+STARTS_TIMEOUT_MS = 2_000
+"""So long partitions whose leaders are not found hold up what is kept small, and what waits for that."""
 WRITE_INTERVAL_MS = 1_000
 """Where positions are committed first."""
 TRANSACTED_RUNS_MAX = 32
@@ -107,6 +109,10 @@ class RouteLedger:
         self.upkeep: dict[TopicPartition, tuple[Entry, ...]] = {}
         """See `bucket_ledger.Whole`."""
         self._refused_until_ms = 0
+        self._gone: set[TopicPartition] = set()
+        """Partitions that the destination did not have when it was kept small last. What is told of these is
+        deleted if it has them the next time no more than then: a node that starts knows of none at first.
+        """
         self._on_change: list[Callable[[], None]] = []
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._topic: KeptTopic | None = None
@@ -424,30 +430,41 @@ class RouteLedger:
 
     async def _keep_up(self, topic: KeptTopic) -> None:
         """Write what keeps the lanes of this process small. Raises BrokerError when the topic cannot be
-        written; clusters that cannot be asked are asked the next time.
+        written; partitions of which nothing is told are asked about the next time.
         """
         own = list(self._assignments.values())
-        try:
-            starts = await earliest_offsets(self._source, [each.source for each in own])
-            former = self._former_lanes(own)
-            to_starts = await earliest_offsets(self._destination, {lane.destination for lane in former})
-        except BrokerError as error:
-            self._log.info("ledger_upkeep_put_off", error=str(error))
-            return
+        former = self._former_lanes(own)
+        starts = await self._starts(self._source, {each.source for each in own})
+        to_starts = await self._starts(self._destination, {lane.destination for lane in former})
+        gone = {partition for partition, error in to_starts.failures.items() if _is_absence(error)}
+        self._gone, gone = gone, gone & self._gone
         records: dict[TopicPartition, list[Entry]] = defaultdict(list)
         for assignment in own:
             for lane in self._lanes_of(assignment):
-                if (ledger := self.view.lanes.get(lane)) is not None and lane.source in starts:
+                if (ledger := self.view.lanes.get(lane)) is not None and lane.source in starts.found:
+                    log_start = starts.found[lane.source].offset
                     records[lane.source] += upkeep_records(
-                        lane, ledger, starts[lane.source], self._windows, self._route
+                        lane, ledger, log_start, self._windows, self._route
                     )
         for lane in former:
-            records[lane.source] += former_records(lane, self.view.lanes[lane], to_starts[lane.destination])
+            ledger, start = self.view.lanes.get(lane), to_starts.found.get(lane.destination)
+            if ledger is not None and (start is not None or lane.destination in gone):
+                records[lane.source] += former_records(lane, ledger, None if start is None else start.offset)
         if self._delivery is Delivery.EXACTLY_ONCE:
             self.upkeep = {source: tuple(each) for source, each in records.items() if each}
         elif any(records.values()):
             await topic.put([entry for each in records.values() for entry in each])
         self._log.info("ledger_kept_up", records=sum(map(len, records.values())))
+
+    async def _starts(self, cluster: Cluster, partitions: Collection[TopicPartition]) -> Listed:
+        """Where their logs begin."""
+        listed = await list_offsets_found(
+            cluster, dict.fromkeys(partitions, EARLIEST), timeout_ms=STARTS_TIMEOUT_MS
+        )
+        if listed.failures:
+            error = str(next(iter(listed.failures.values())))
+            self._log.info("ledger_upkeep_put_off", partitions=len(listed.failures), error=error)
+        return listed
 
     def _former_lanes(self, own: Iterable[Assignment]) -> list[LaneId]:
         """Lanes of topics that were deleted, and made again by the names of these."""
@@ -467,3 +484,7 @@ class RouteLedger:
             "pending_pages": self.recorder.pending_pages,
             "pages_given_up": self.pages_given_up,
         }
+
+
+def _is_absence(error: BrokerError) -> bool:
+    return isinstance(error, ProtocolError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

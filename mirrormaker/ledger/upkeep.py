@@ -36,11 +36,11 @@ def upkeep_records(
 
 
 def former_records(
-    lane: LaneId, ledger: LaneLedger, to_start: int
+    lane: LaneId, ledger: LaneLedger, to_start: int | None
 ) -> Iterator[tuple[Document, Document | None]]:
     """Records that delete what the destination, whose log begins at `to_start`, has nothing of any more, for
-    a lane whose source is gone.
+    a lane whose source is gone; None: the destination is gone, too.
     """
     for page in ledger.pages():
-        if (page.to_next or 0) <= to_start:
+        if to_start is None or (page.to_next or 0) <= to_start:
             yield page_key(lane, page, page.to_first), None

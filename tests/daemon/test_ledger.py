@@ -20,8 +20,9 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.ledger import route_ledger
-from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId, page_record
 from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.page import Page
 from mirrormaker.ledger.producer_note import ProducerNote
 from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.ledger.route_ledger import RouteLedger
@@ -223,6 +224,53 @@ def test_a_ledger_whose_following_has_failed_for_good_is_taken_up_anew(
     monkeypatch.setattr(route_ledger, "RETRY_MS", 100)
     (route,) = load_topology(mirror(*clusters, delivery=delivery).file).routes
     asyncio.run(main(route))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "exactly_once"])
+def test_a_ledger_is_kept_small_though_the_copies_of_a_former_topic_are_gone(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    delivery: str,
+) -> None:
+    """As after the name of copies was changed, or where the copy was made anew with fewer partitions."""
+    source, copy = TopicPartition("flights", 0), TopicPartition("copy", 0)
+    places = [copy, TopicPartition("copy", 9), TopicPartition("absent", 0)]
+
+    async def main(route: RouteSpec) -> None:
+        near_by, far_off = clusters
+        async with Cluster(near_by.bootstrap) as near, Cluster(far_off.bootstrap) as far:
+            await near.refresh([source.topic])
+            ledger = RouteLedger(route, near, far, SystemClock())
+            own = ledger.lane(source, copy)
+            former = [
+                own._replace(topic_id="another", to=each.topic, to_partition=each.partition)
+                for each in places
+            ]
+            ledger.begin([Assignment(source=source, destinations=(copy,), bucket=0, position=30)])
+            async with at_work(ledger):
+                await until(lambda: ledger.is_read)
+                await ledger.put([page_record(lane, page_of(0, 10)) for lane in former])
+                await ledger.put([page_record(own, page_of(first, first + 10)) for first in (0, 10, 20)])
+                if delivery == "exactly_once":  # transactions bring them
+                    await until(lambda: len(ledger.upkeep.get(source, ())) == 4)
+                    await ledger.put(ledger.upkeep[source])
+                await until(lambda: ledger.view.lanes.keys() == {own, former[0]})
+                assert [page.next for page in ledger.view.lanes[own].pages()] == [20, 30]
+
+    monkeypatch.setattr(route_ledger, "UPKEEP_MS", 0)
+    monkeypatch.setattr(route_ledger, "STARTS_TIMEOUT_MS", 100)
+    create(clusters[0], source.topic, 1)
+    create(clusters[1], copy.topic, 1)
+    (route,) = load_topology(mirror(*clusters, delivery=delivery).file).routes
+    asyncio.run(main(route))
+
+
+def page_of(first: int, following: int) -> Page:
+    """A page of records that are at the same offsets there."""
+    page = Page(first)
+    page.add_run(first, first, following - first)
+    return page
 
 
 @asynccontextmanager
