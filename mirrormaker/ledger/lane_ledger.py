@@ -188,9 +188,17 @@ def _follows(page: Page, following: Page) -> bool:
 def _around(pages: Sequence[Page], at: int) -> Sequence[Page]:
     """The pages that decide about an offset between those before index `at` and those from it on."""
     low = max(at - 1, 0)
+    if low > 0 and _begins_anywhere(pages[low]):
+        low -= 1
     while low > 0 and pages[low].to_next is None:
         low -= 1
     high = at
     while high < len(pages) and pages[high].to_first is None:
         high += 1
     return pages[low : high + 1]
+
+
+def _begins_anywhere(page: Page) -> bool:
+    """Whether its first records are behind the page before it, nobody knows where."""
+    first = next(page.runs(), None)
+    return first is not None and first.to == NOWHERE_KNOWN

@@ -605,6 +605,29 @@ def test_what_lies_on_both_sides_of_a_record_of_another_is_translated_with_care(
     assert [(forward(at).offset, forward(at).is_exact) for at in (7, 8)] == [(8, True), (9, True)]
 
 
+@given(st.lists(STEPS, max_size=40))
+def test_the_pages_around_an_offset_say_of_it_no_less_than_all_pages(steps: list[tuple[str, object]]) -> None:
+    """No less far on: of what is known they leave nothing out that counts."""
+    mirror = Mirror(10, span_ms=8)
+    perform(mirror, steps)
+    ledger, whole = mirror.ledger, LaneMap(mirror.ledger.pages())
+    for offset in range(mirror.position + 3):
+        assert (ledger.forward(offset).offset or 0) >= (whole.forward(offset).offset or 0)
+    for at in range(len(mirror.destination) + 2):
+        assert (ledger.back(at).offset or 0) >= (whole.back(at).offset or 0)
+
+
+def test_records_of_unknown_place_at_the_beginning_of_a_page_are_behind_the_page_before() -> None:
+    ledger = LaneLedger()
+    for first, to, length in ((0, 0, 1000), (1000, None, 5), (1105, 1200, 10)):
+        page = Page(first, by="other" if to is None else None)
+        page.add_run(first, to, length)
+        if to is None:
+            page.add_run(1005, 1010, 100)
+        ledger.put(page)
+    assert [ledger.forward(at).offset for at in (999, 1000, 1004, 1005)] == [999, 1000, 1000, 1010]
+
+
 def test_a_translation_is_not_exact_where_records_of_unknown_place_may_lie_before_it() -> None:
     known, unknown = Page(0), Page(10, by="other")
     known.add_run(0, 100, 5)
