@@ -35,6 +35,8 @@ from mirrormaker.topology.model import RouteSpec
 
 LOOK_INTERVAL_MS = 1_000
 SETTINGS_AGE_MS = 60_000
+SETTINGS_RETRY_MS = 5_000
+"""Where the source did not answer."""
 HEARTBEATS_AT = TopicPartition(HEARTBEATS_TOPIC, 0)
 
 
@@ -81,10 +83,12 @@ class RouteTiming:
     """See the module. `run` as long as there is the route."""
 
     def __init__(self, route: RouteSpec, clock: Clock, events: RouteEvents) -> None:
-        self.problem: str | None = None
-        """Why something of the source is not known; what is copied is known all the same."""
         self.is_blind: Callable[[], bool] = lambda: False
         """Whether nothing is copied of the topics that there are: nobody looks how much of them waits."""
+        self._settings_problem: str | None = None
+        """Why settings of the source's topics are not known; what is copied is known all the same."""
+        self._look_problem: str | None = None
+        """The same of what waits there."""
         self._clock = clock
         self._events = events
         self._latency = Latency(clock.monotonic_ms())
@@ -236,24 +240,37 @@ class RouteTiming:
     async def follow_source(self) -> None:
         """Ask the source for what the copier does not fetch, until cancelled; within `begin` and `end`."""
         asked: set[str] = set()
-        read_at_ms = 0
+        due_ms = 0
         while (copying := self._copying) is not None:
-            parts, now_ms = copying.parts, self._clock.monotonic_ms()
-            topics = {source.topic for source in parts.partitions}
-            try:
-                if topics - asked or now_ms - read_at_ms > SETTINGS_AGE_MS:
-                    asked, read_at_ms = topics, now_ms
-                    await self._read_settings(copying, topics)
-                await copying.waiting.look(parts.partitions)
-            except (AuthenticationError, ConfigurationError):
-                raise  # the route fails, says why, and is tried again after a while
-            except BrokerError as error:
-                self.problem = str(error)
+            topics, now_ms = {source.topic for source in copying.parts.partitions}, self._clock.monotonic_ms()
+            if topics - asked or now_ms >= due_ms:
+                is_read = await self._read_settings(copying, topics)
+                asked, due_ms = topics, now_ms + (SETTINGS_AGE_MS if is_read else SETTINGS_RETRY_MS)
+            await self._look_at_source(copying)
             await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
 
-    async def _read_settings(self, copying: _Copying, topics: set[str]) -> None:
-        copying.settings, self.problem = await read_source_settings(copying.parts.source, topics)
+    async def _read_settings(self, copying: _Copying, topics: set[str]) -> bool:
+        """Whether the source answered."""
+        try:
+            copying.settings, problem = await read_source_settings(copying.parts.source, topics)
+        except (AuthenticationError, ConfigurationError):
+            raise  # the route fails, says why, and is tried again after a while
+        except BrokerError as error:
+            self._settings_problem = str(error)
+            return False
+        self._settings_problem = problem
         self._latency.bases = {topic: settings.basis for topic, settings in copying.settings.items()}
+        return True
+
+    async def _look_at_source(self, copying: _Copying) -> None:
+        try:
+            await copying.waiting.look(copying.parts.partitions)
+        except (AuthenticationError, ConfigurationError):
+            raise
+        except BrokerError as error:
+            self._look_problem = str(error)
+        else:
+            self._look_problem = None
 
     # ---- what there is to tell
 
@@ -280,7 +297,7 @@ class RouteTiming:
             "lag_seconds": self._lag,
             "objective": self._objective.describe(self._lag, self._wall_shift_ms),
             "in_danger": self._retention.in_danger,
-            "problem": self.problem,
+            "problem": self._settings_problem or self._look_problem,
             "latency": self._latency.describe(self._clock.monotonic_ms()),
             "heartbeats": {} if self._heartbeats is None else self._heartbeats.describe(),
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.errors import RequestTimedOutError
 from broker.types import TopicPartition
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.lag import EndHistory
@@ -18,8 +19,15 @@ from mirrormaker.flow.timing.latency import Basis
 from mirrormaker.flow.timing.objective import QUIET_MS
 from mirrormaker.flow.timing.retention_watch import HANDOVER_MS
 from mirrormaker.flow.timing.risk import Retention
-from mirrormaker.flow.timing.route_timing import LOOK_INTERVAL_MS, AtWork, RouteTiming
+from mirrormaker.flow.timing.route_timing import (
+    LOOK_INTERVAL_MS,
+    SETTINGS_AGE_MS,
+    SETTINGS_RETRY_MS,
+    AtWork,
+    RouteTiming,
+)
 from mirrormaker.flow.timing.source_settings import SourceSettings
+from mirrormaker.flow.timing.waiting import Waiting
 from mirrormaker.topology.model import Objectives, RouteName
 from tests.flow.timing.partitions import ORDERS
 from tests.plan.worlds import route
@@ -187,6 +195,58 @@ def test_a_partition_of_which_nothing_was_copied_yet_is_in_danger_by_the_size_of
     assert watched.names() == ["retention_risk_met"]
     told = watched.timing.describe_partition(partition)["retention"]
     assert (told["deleted_by"], told["seconds"]) == ("retention.bytes", 3.0)
+
+
+def test_settings_that_the_source_did_not_tell_are_asked_for_again_before_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched()
+    watched.give(ORDERS)
+    partition = watched.copy(ORDERS, late_ms=1)
+    asked_ms: list[int] = []
+    told: list[str | None] = []
+    settings = SourceSettings(retention=Retention(ms=HOUR_MS), basis=Basis.CREATE)
+
+    async def read_source_settings(_source: Any, topics: set[str]) -> tuple[Any, None]:
+        asked_ms.append(watched.clock.monotonic_ms())
+        if len(asked_ms) == 1:
+            raise RequestTimedOutError("no settings")
+        return dict.fromkeys(topics, settings), None
+
+    async def look(_waiting: Waiting, _partitions: Any) -> None:
+        watched.look()
+        told.append(watched.timing.describe()["problem"])
+        if len(told) == SETTINGS_AGE_MS // LOOK_INTERVAL_MS:
+            watched.timing.end()
+
+    monkeypatch.setattr(route_timing, "read_source_settings", read_source_settings)
+    monkeypatch.setattr(route_timing, "LOOK_INTERVAL_MS", 0)
+    monkeypatch.setattr(Waiting, "look", look)
+    asyncio.run(watched.timing.follow_source())
+    assert asked_ms == [asked_ms[0], asked_ms[0] + SETTINGS_RETRY_MS]
+    assert told[:7] == ["no settings"] * 5 + [None] * 2
+    assert watched.timing.describe_partition(partition)["timestamps"] == Basis.CREATE.value
+
+
+def test_what_waits_there_is_no_problem_once_the_source_has_told_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    told: list[str | None] = []
+
+    async def read_source_settings(_source: Any, topics: set[str]) -> tuple[dict[str, Any], None]:
+        return {}, None
+
+    async def look(_waiting: Waiting, _partitions: Any) -> None:
+        told.append(watched.timing.describe()["problem"])
+        if len(told) == 4:
+            watched.timing.end()
+        if len(told) == 2:
+            raise RequestTimedOutError("no ends")
+
+    monkeypatch.setattr(route_timing, "read_source_settings", read_source_settings)
+    monkeypatch.setattr(route_timing, "LOOK_INTERVAL_MS", 0)
+    monkeypatch.setattr(Waiting, "look", look)
+    asyncio.run(watched.timing.follow_source())
+    assert told == [None, None, "no ends", None]
 
 
 def test_what_the_group_gives_to_another_lags_no_more_here() -> None:
