@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.producer_settings import ProducerSettings
+from broker.client.transactional_producer import TransactionalProducer
 from broker.embedded import EmbeddedCluster
+from broker.types import TopicPartition
+from mirrormaker.flow.buckets import bucket_of
+from mirrormaker.flow.positions import transactional_id
+from mirrormaker.flow.producers import ProducerKey
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import (
@@ -138,6 +148,52 @@ def test_a_mirror_that_wakes_up_after_another_took_over_writes_nothing(
     second.wait_copied()
     wait_until(lambda: numbers_at(destination).total() >= writer.written, "everything is committed")
     assert numbers_at(destination) == Counter(range(writer.written))
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.long
+def test_a_mirror_that_its_group_throws_out_and_takes_back_goes_on_though_it_was_fenced_just_before(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """As after it was frozen for longer than its transactions may take."""
+    source, destination = clusters
+    create_topic(source)
+    running = mirror(source, destination, delivery="exactly_once")
+
+    def gone_on(count: int) -> dict[str, Any]:
+        before = running.status()["counts"].get("transactions", 0)
+        return running.wait_for(
+            lambda told: told["counts"].get("transactions", 0) >= before + count, "it commits"
+        )
+
+    with SteadyWriter(source) as writer:
+        running.start()
+        gone_on(3)
+        asyncio.run(throw_out(source, destination))
+        running.until(lambda: bool(events(running, "group_partitions_lost")), "it is thrown out")
+        told = gone_on(60 * PARTITIONS)
+    running.wait_copied()
+    wait_until(lambda: numbers_at(destination).total() >= writer.written, "everything is committed")
+    assert numbers_at(destination) == Counter(range(writer.written))
+    assert told["counts"]["buckets_lost"] == PARTITIONS
+    assert events(running, "transaction_given_up") == []
+    assert running.stop() == 0
+
+
+async def throw_out(source: EmbeddedCluster, destination: EmbeddedCluster) -> None:
+    """Fence all buckets of the mirror, and take it out of its group."""
+    async with Cluster(destination.bootstrap) as cluster:
+        for partition in range(PARTITIONS):
+            bucket = ProducerKey(bucket_of(TopicPartition(TOPIC, partition), 16), 0, None)
+            name = transactional_id("jfk-to-aggregate", bucket)
+            async with TransactionalProducer(
+                cluster, settings=ProducerSettings(transactional_id=name)
+            ) as fencing:
+                await fencing.init_transactions()
+    async with Cluster(source.bootstrap) as cluster:
+        admin, group = Admin(cluster), "mirror/jfk-to-aggregate"
+        (described,) = (await admin.describe_groups([group])).values()
+        await admin.remove_static_members(group, [member.instance_id or "" for member in described.members])
 
 
 @pytest.mark.timeout(180)
