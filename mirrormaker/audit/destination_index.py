@@ -24,11 +24,17 @@ class DestinationIndex:
         """`others`: of other routes and sources, which judge nothing here: they are nobody's neighbours."""
         self._own: Sequence[_Owned] = sorted(_places_of(passes))
         self._owned: Sequence[_Owned] = sorted([*self._own, *_places_of(others)])
+        self._contested = list(_overlaps(self._owned))
 
     def is_owned(self, offset: int) -> bool:
         """Whether the record there is known to any lane."""
         index = _before(self._owned, offset)
         return index >= 0 and offset < self._owned[index].next
+
+    def is_contested(self, offset: int) -> bool:
+        """Whether several records were written there: the destination has lost its end, or was made anew."""
+        index = bisect_right(self._contested, (offset, 1 << 63)) - 1
+        return index >= 0 and offset < self._contested[index].next
 
     @property
     def first(self) -> int | None:
@@ -61,6 +67,15 @@ class DestinationIndex:
 
 def _places_of(passes: Iterable[Pass]) -> Iterator[_Owned]:
     return (_Owned(place.first, place.next, id(each)) for each in passes for place in each.places())
+
+
+def _overlaps(owned: Sequence[_Owned]) -> Iterator[Range]:
+    """What lies in more than one, in its order."""
+    reached = 0
+    for first, end, _ in owned:
+        if first < reached:
+            yield Range(first, min(end, reached))
+        reached = max(reached, end)
 
 
 def _before(owned: Sequence[_Owned], offset: int) -> int:

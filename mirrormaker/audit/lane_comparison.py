@@ -85,7 +85,7 @@ class LaneComparison:
     def take_equal(self, first: int, count: int) -> None:
         """So many records from a source offset on are at the destination as they should be."""
         judged = min(max(self._terms.repeated_to - first, 0), count)
-        repeated = judged - sum(map(self._terms.kin.left_out, range(first, first + judged)))
+        repeated = sum(map(self._is_repeated, range(first, first + judged)))
         self._findings.outcomes[Outcome.REPEATED] += repeated
         self._findings.records += count - judged
         self._findings.equal += count - repeated
@@ -192,12 +192,11 @@ class LaneComparison:
             self._heed_alignment()
 
     def _take_unplaced(self, item: Item, place: Whereabouts) -> None:
-        if place is Whereabouts.NOWHERE:
-            if self._terms.kin.have_copy_of(item.offset):
-                return
-            if item.outcome is not None:
-                self._findings.outcomes[item.outcome] += 1
-                return
+        if place is not Whereabouts.SOMEWHERE and self._terms.kin.have_copy_of(item.offset):
+            return
+        if place is Whereabouts.NOWHERE and item.outcome is not None:
+            self._findings.outcomes[item.outcome] += 1
+            return
         self._alignment.take_source([item])
         self._heed_alignment()
 
@@ -215,6 +214,8 @@ class LaneComparison:
     def _stray(self, known: Pass, there: Item) -> None:
         """A record that no expected one belongs to."""
         source = known.source_of(there.offset)
+        if source is not None and self._index.is_contested(there.offset):
+            return  # for whoever wrote there last to judge
         if source is not None and self._terms.is_elsewhere(source):
             self._findings.outcomes[Outcome.REPEATED] += 1  # while the topic had other partitions
             self._tell_tally(None, there)
@@ -239,14 +240,19 @@ class LaneComparison:
             self._beside[there.content] += 1
 
     def _count_equal(self, item: Item) -> None:
-        is_judged = item.offset < self._terms.repeated_to
-        is_repeated = is_judged and not self._terms.kin.left_out(item.offset)
+        is_repeated = self._is_repeated(item.offset)
         if is_repeated:
             self._findings.outcomes[Outcome.REPEATED] += 1
         else:
             self._findings.equal += 1
         if self._tally is not None:
             self._tally.add(item, source=not is_repeated, destination=True)
+
+    def _is_repeated(self, offset: int) -> bool:
+        """Whether a pass before has been found equal there."""
+        is_copied = self._known is not None and self._known.has_copy_of(offset)
+        is_judged = offset < self._terms.repeated_to
+        return is_judged and not self._terms.kin.left(offset, is_copied=is_copied)
 
     def _tell_tally(self, item: Item | None, there: Item | None) -> None:
         """Of records that are not alike."""

@@ -172,10 +172,12 @@ class OtherPasses:
         """Whether any of them copied the record at a source offset."""
         return any(each.has_copy_of(offset) for each in chain(self.before, self.behind))
 
-    def left_out(self, offset: int) -> bool:
-        """Whether those before dealt with the record at a source offset, and made no copy."""
+    def left(self, offset: int, *, is_copied: bool) -> bool:
+        """Whether those before left the record at a source offset to this pass: they dealt with it and made
+        no copy, or they did not, and `is_copied` by this one.
+        """
         places = {each.place_of(offset) for each in self.before} - {Whereabouts.UNRECORDED}
-        return places == {Whereabouts.NOWHERE}
+        return places <= {Whereabouts.NOWHERE} and (is_copied or bool(places))
 
 
 def last_place(passes: Iterable[Pass], offset: int) -> int | None:

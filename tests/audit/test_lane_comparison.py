@@ -20,6 +20,7 @@ from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place, passes_of
 from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.strangers import Origin, Strangers
+from mirrormaker.audit.stretches import stretches_of
 from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
 
@@ -209,6 +210,59 @@ def test_what_a_pass_left_out_is_in_another_of_the_lane() -> None:
     assert told(lacking) == [("missing", 1, None), ("missing", 3, None)], "no pass has them"
 
 
+def compare_all(pages: Sequence[Page], there: Sequence[int], count: int) -> Findings:
+    """As a deep audit does with all that the ledger knows of a lane; at the source each record is another."""
+    findings, passes = Findings(), passes_of(pages)
+    source, log = items(range(count)), items(there)
+    for each in stretches_of(passes, 0, Range(0, count), Range(0, len(log))):
+        assert each.known is not None
+        terms = LaneTerms(
+            source=SOURCE,
+            destination=DESTINATION,
+            delivery=Delivery.AT_LEAST_ONCE,
+            repeated_to=each.repeated_to,
+            kin=OtherPasses.beside(each.known, passes),
+        )
+        comparison = LaneComparison(terms, findings, each.known, DestinationIndex(passes))
+        comparison.take_source(source[slice(*each.source)])
+        comparison.take_destination(log[slice(*each.to)])
+        comparison.end()
+        comparison.strangers.name({})
+    return findings
+
+
+def test_what_a_process_writes_behind_one_that_took_over_is_there_once() -> None:
+    """It stood still with 10 to 19 in its hands, and went on with what it had been given since."""
+    pages = [page(0, 0, 10), page(20, 10, 10), page(10, 20, 10), page(30, 30, 10)]
+    findings = compare_all(pages, [*range(10), *range(20, 30), *range(10, 20), *range(30, 40)], 40)
+    assert (told(findings), findings.outcomes, findings.records, findings.equal) == ([], {}, 40, 40)
+    again = compare_all(
+        [*pages, page(0, 40, 40)],
+        [*range(10), *range(20, 30), *range(10, 20), *range(30, 40), *range(40)],
+        40,
+    )
+    assert (told(again), again.outcomes) == ([], {Outcome.REPEATED: 40})
+    assert (again.records, again.equal) == (40, 40)
+
+
+def test_what_stands_in_the_places_of_a_destination_that_was_made_anew_is_nothing_repeated() -> None:
+    """It went on there with 20: what stood before is altered, and the rest is as it should be."""
+    pages = [page(0, 0, 10), page(20, 0, 5), page(10, 10, 10), page(25, 5, 25)]
+    findings = compare_all(pages, range(20, 50), 50)
+    assert findings.outcomes == {}
+    assert [(each.kind.value, each.source_offset, each.count) for each in findings.differences] == [
+        ("altered", 0, 20)
+    ]
+    assert (findings.records, findings.equal) == (50, 30)
+
+
+def test_what_is_elsewhere_too_is_repeated_only_where_nobody_else_wrote_to_its_place() -> None:
+    (known,), (later,) = passes_of([page(0, 0, 5)]), passes_of([page(50, 3, 4)])
+    for others, repeated in (([], 5), ([later], 3)):
+        findings = compare([], items(range(5)), known, others=others, is_elsewhere=lambda _: True)
+        assert (told(findings), findings.outcomes) == ([], {Outcome.REPEATED: repeated})
+
+
 @pytest.mark.parametrize(
     ("may_repeat", "kinds"), [(True, []), (False, ["unexplained"]), (None, ["unexplained"])]
 )
@@ -286,7 +340,8 @@ def test_what_is_noted_returned_or_still_to_come_is_no_difference() -> None:
 def test_a_seek_back_makes_a_pass_of_its_own_and_repeats() -> None:
     first, second = passes_of([page(0, 0, 4), page(2, 4, 4)])
     assert (first.source, second.source) == ((0, 4), (2, 6))
-    findings = compare(items(range(2, 6), 2), items(range(2, 6), 4), second, others=[first], repeated_to=4)
+    terms = {"kin": OtherPasses.beside(second, [first, second]), "repeated_to": 4}
+    findings = compare(items(range(2, 6), 2), items(range(2, 6), 4), second, others=[first], **terms)
     assert told(findings) == []
     assert (findings.outcomes[Outcome.REPEATED], findings.records, findings.equal) == (2, 2, 2)
 

@@ -33,7 +33,7 @@ from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess
 from tests.daemon.killed_mirrors import address, end_of
 from tests.daemon.tampered_logs import Change, altered_value, tamper
 from tests.daemon.test_deep import grow
-from tests.daemon.test_mirror import consume, create, producer
+from tests.daemon.test_mirror import consume, create, produce, producer
 
 pytestmark = pytest.mark.timeout(600)
 BASE_MS = 1_357_000_000_000
@@ -776,6 +776,41 @@ def test_what_a_seek_has_copied_again_to_other_partitions_is_repeated(
         assert (code, found(route)) == (0, []), (options, route["partitions"])
         told = route["records"], route["equal"], route["outcomes"]
         assert told == (count, count, {"repeated": count - back_to}), options
+
+
+def test_what_a_destination_has_that_was_made_anew_with_more_partitions_is_equal_and_the_rest_is_not_there(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path
+) -> None:
+    """The ledger has several records at its places, of partitions that lay among each other."""
+    (source, destination), topic = sides, "remade"
+    to, admin = f"jfk.{topic}", AdminClient({"bootstrap.servers": address(sides[1])})
+    create(source, topic, 2, **KEPT)
+    create(destination, to, 2, **KEPT)
+    running = mirror.of_file(topology(tmp_path, sides, topic, topics={"partitions": "key"}))
+    for first in (0, 150):
+        produce(source, topic, range(first, first + 150), 2, **{"batch.size": 300})
+        running.start()
+        running.wait_copied()
+        assert running.stop() == 0
+    (deleted,) = admin.delete_topics([to]).values()
+    deleted.result(PATIENCE_SECONDS)
+    wait_until(lambda: to not in admin.list_topics(timeout=PATIENCE_SECONDS).topics, "it is gone")
+    create(destination, to, 4, **KEPT)
+    for first in (300, 500, 700):
+        produce(source, topic, range(first, first + 200), 2, **{"batch.size": 300})
+        running.start()
+        running.wait_copied()
+        assert running.stop() == 0
+    assert len(consume(destination, to, 4)) == 600
+    code, route = audit(running.file, "--deep")
+    assert (code, route["records"], route["equal"], route["outcomes"]) == (2, 900, 600, {}), route
+    differing = {
+        (each["offset"] + at, each["partition"])
+        for partition in route["partitions"]
+        for each in partition["found"]
+        for at in range(each["count"])
+    }
+    assert differing == {(number // 2, number % 2) for number in range(300)}
 
 
 @pytest.mark.long
