@@ -6,8 +6,9 @@ Clusters answer with a code alone; what was asked for, and so which right that t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
-from broker.client.operations import IDEMPOTENT_WRITE, OPERATION_NAMES, WRITE
+from broker.client.operations import DESCRIBE, IDEMPOTENT_WRITE, OPERATION_NAMES, WRITE
 from broker.errors import ErrorCode, ProtocolError
 
 _KINDS: Mapping[ErrorCode, str] = {
@@ -17,6 +18,13 @@ _KINDS: Mapping[ErrorCode, str] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
 UNAUTHORIZED_CODES = frozenset(_KINDS)
+
+
+class TellsOfTopic(Protocol):
+    """Of a topic, whether it may be seen."""
+
+    @property
+    def error(self) -> ErrorCode: ...
 
 
 def missing_right(code: ErrorCode, cluster: str, name: str, operation: int) -> ProtocolError:
@@ -30,6 +38,13 @@ def missing_right(code: ErrorCode, cluster: str, name: str, operation: int) -> P
     else:
         where = f"{kind} {name!r} at {cluster!r}"
     return ProtocolError(code, f"the mirror lacks the right to {OPERATION_NAMES[operation]} {where}")
+
+
+def right_to_write(known: TellsOfTopic | None) -> int:
+    """What whoever may not write a topic lacks: that, or the right to see it. `known`: what was told of
+    the topic last.
+    """
+    return WRITE if known is None or known.error not in UNAUTHORIZED_CODES else DESCRIBE
 
 
 def explained(error: ProtocolError, cluster: str, name: str, operation: int) -> ProtocolError:

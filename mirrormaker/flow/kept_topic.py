@@ -46,7 +46,7 @@ from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
 from mirrormaker.flow.kept_view import Document, KeptView, TopicView, encode_document
 from mirrormaker.flow.topic_making import make_topic
-from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right, right_to_write
 
 REPLICAS_MAX = 3
 FETCH_WAIT_MS = 500
@@ -295,8 +295,7 @@ class KeptTopic:
             if error.code not in UNAUTHORIZED_CODES:
                 raise
             known = self._cluster.topics.get(self.name)
-            is_hidden = known is not None and known.error in UNAUTHORIZED_CODES
-            needed = DESCRIBE if operation == WRITE and is_hidden else operation
+            needed = right_to_write(known) if operation == WRITE else operation
             raise _RightMissingError(error.code, self._cluster.name, self.name, needed) from error
 
     # ---- following

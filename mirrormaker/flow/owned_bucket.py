@@ -42,7 +42,7 @@ from mirrormaker.flow.transaction_steps import (
     Write,
 )
 from mirrormaker.flow.transaction_writer import TransactionWriter
-from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right, right_to_write
 from mirrormaker.topology.model import RouteSpec
 
 TRANSACTION_TIMEOUT_MS = 25_000
@@ -215,8 +215,10 @@ class OwnedBucket:
         except ProtocolError as error:
             if error.code not in UNAUTHORIZED_CODES:
                 raise
-            name = topic if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else transactional_id
-            raise missing_right(error.code, self._terrain.destination.name, name, WRITE) from error
+            destination, name, needed = self._terrain.destination, transactional_id, WRITE
+            if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                name, needed = topic, right_to_write(destination.topics.get(topic))
+            raise missing_right(error.code, destination.name, name, needed) from error
 
     def _epoch_of(self, partition: Partition, lanes: LanePositions) -> int:
         """The leader epoch of a record before these positions, the latest that is known."""
