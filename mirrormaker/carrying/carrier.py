@@ -168,10 +168,11 @@ class GroupCarrier:
         unread: Mapping[TopicPartition, int] | None = None,
         heeds_given: bool = True,
     ) -> None:
-        """Once; unless it `moves`, groups are only looked at. `without`: destinations to leave out. `unread`:
-        by destination, the first record that surely never came to the source: groups go on there, or before.
-        Unless it `heeds_given`, groups that stand where the way back put them are moved like the others.
-        Raises BrokerError when a cluster cannot be asked; a group that fails fails alone (`failures`).
+        """Once; unless it `moves`, groups are only looked at, and which of them have members. `without`:
+        destinations to leave out. `unread`: by destination, the first record that surely never came to the
+        source: groups go on there, or before. Unless it `heeds_given`, groups that stand where the way back
+        put them are moved like the others. Raises BrokerError when a cluster cannot be asked; a group that
+        fails fails alone (`failures`).
         """
         owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
@@ -183,7 +184,11 @@ class GroupCarrier:
         async def carry_one(name: str) -> tuple[Crossing, ...]:
             async with gate:
                 crossings = await self._look_at(name, this_time)
-                return await self._carry_group(name, crossings) if moves and self._may_move() else crossings
+                if moves and self._may_move():
+                    return await self._carry_group(name, crossings)
+                is_due = any(each.decision.to is not None for each in crossings)
+                is_held = is_due and await self._is_in_use(name)
+                return _left(crossings, GroupStanding.IN_USE) if is_held else crossings
 
         outcomes = await asyncio.gather(*map(carry_one, names), return_exceptions=True)
         groups: dict[str, tuple[Crossing, ...]] = {}
@@ -221,10 +226,7 @@ class GroupCarrier:
         if refusal is None:
             self.moved += len(moves)
             return crossings
-        return tuple(
-            each if each.decision.to is None else replace(each, decision=Decision(standing=refusal))
-            for each in crossings
-        )
+        return _left(crossings, refusal)
 
     async def _note_arrivals(self, group: str, resting: Iterable[Crossing]) -> None:
         """Positions that were moved and have been taken; one record each. Raises BrokerError."""
@@ -290,10 +292,13 @@ class GroupCarrier:
             behind=0 if known is None else max(position.offset - known, 0),
         )
 
+    async def _is_in_use(self, group: str) -> bool:
+        described = await Admin(self._destination).describe_groups([group])
+        return described[group].state not in _EMPTY_STATES
+
     async def _move(self, group: str, moves: Iterable[Crossing]) -> GroupStanding | None:
         """Commit; why that was refused, if it was. Raises BrokerError."""
-        state = (await Admin(self._destination).describe_groups([group]))[group].state
-        if state not in _EMPTY_STATES:
+        if await self._is_in_use(group):
             return GroupStanding.IN_USE
         marks: dict[GroupMarkId, GroupMark] = {}
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -354,3 +359,11 @@ def _needing(operation: int, group: str, cluster: Cluster) -> Iterator[None]:
         if error.code is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
             raise
         raise missing_right(error.code, cluster.name, group, operation) from error
+
+
+def _left(crossings: tuple[Crossing, ...], standing: GroupStanding) -> tuple[Crossing, ...]:
+    """Those that were to be moved, and are not, for that reason."""
+    return tuple(
+        each if each.decision.to is None else replace(each, decision=Decision(standing=standing))
+        for each in crossings
+    )

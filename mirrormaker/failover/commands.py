@@ -140,7 +140,7 @@ def _switch(options: argparse.Namespace) -> int:
         sys.stderr.flush()
 
     done = asyncio.run(switch_group(topology, options.group, options.side, terms, clock, tell))
-    _print(options, describe_switched(topology, options.group, done), done.rehearsal.lines())
+    _print(options, describe_switched(topology, options.group, done), done.lines())
     return 0
 
 

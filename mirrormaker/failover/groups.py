@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +28,13 @@ from mirrormaker.topology.model import RouteSpec
 READ_TIMEOUT_MS = 30_000
 _LOOK_MS = 50
 _AT_THE_END = frozenset({GroupStanding.CARRIED, GroupStanding.AHEAD})
+_STAYS = {
+    GroupStanding.IN_USE.value: "it has members there",
+    GroupStanding.REFUSED.value: "its position is not taken there",
+    GroupStanding.OWN.value: "it went on there by itself",
+    GroupStanding.REWOUND.value: "it went back, and is not to there",
+}
+"""Why groups are left where they are."""
 _SAID = {GroupStanding.UNKNOWN.value: "nothing was copied yet"}
 """Standings that people would not read as they are meant."""
 
@@ -65,9 +73,18 @@ class GroupPlace:
             "read_again": self.again,
         }
 
+    @property
+    def is_carried(self) -> bool:
+        """Whether it goes on there with what it has not read here, as far as that is known."""
+        return self.standing not in _STAYS
+
     def line(self) -> str:
         """For people."""
         at = "its first record" if self.continues_at is None else f"offset {self.continues_at}"
+        if not self.is_carried:
+            at = "no position" if self.continues_at is None else at
+            why = _STAYS[self.standing]
+            return f"group {self.group}: {self.source} at {self.at} is not carried, {why}: it has {at}"
         ahead = f", {self.unread:,} records ahead of the copy" if self.unread else ""
         again = f", reads up to {self.again:,} records again" if self.again else ""
         exactness = "" if self.is_exact else f" ({_SAID.get(self.standing, self.standing)})"
@@ -120,6 +137,20 @@ async def carry_groups(
                 await _note(carrier.groups, lanes.back)
             found += _told(route, carrier.groups, lanes)
     return found, failures
+
+
+def carried_lines(places: Iterable[GroupPlace]) -> list[str]:
+    """How many groups are carried, and which are not in all partitions, for people."""
+    groups: dict[str, list[GroupPlace]] = defaultdict(list)
+    for place in places:
+        groups[place.group].append(place)
+    left = {name: [each for each in own if not each.is_carried] for name, own in sorted(groups.items())}
+    lines = [f"{sum(not own for own in left.values())} groups are carried"]
+    for name, own in left.items():
+        whys = sorted({_STAYS[each.standing] for each in own})
+        if own:
+            lines.append(f"group {name} is not carried in {len(own)} partitions: {', '.join(whys)}")
+    return lines
 
 
 def _failures_of(carrier: GroupCarrier) -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from broker.errors import BrokerError
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import close_topics, open_topics, read_settings, why_not_closed
-from mirrormaker.failover.groups import GroupPlace, carry_groups
+from mirrormaker.failover.groups import GroupPlace, carried_lines, carry_groups
 from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places
 from mirrormaker.failover.rehearsal import Rehearsal, find_tails, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
@@ -41,6 +41,10 @@ class Switched:
     groups: tuple[GroupPlace, ...] = ()
     """Where they go on."""
     tail: tuple[Tail, ...] = ()
+
+    def lines(self) -> list[str]:
+        """For people: what was to be done, and where groups are now."""
+        return replace(self.rehearsal, groups=self.groups or self.rehearsal.groups).lines()
 
 
 class _UndrainedError(FailoverError):
@@ -210,9 +214,8 @@ class GroupSwitch:
         unread = looked_to | {tail.source: tail.first for tail in tails}
         found, failures = await carry_groups(sides, old, places, unread)
         self._groups = tuple(found)
-        self._tell(f"{len({place.group for place in self._groups})} groups are carried")
-        for failure in failures:
-            self._tell(failure)
+        for line in (*carried_lines(found), *failures):
+            self._tell(line)
         await set_starts(sides, target, self._tell)
         await open_topics(sides.cluster(old), sides.switch.fence)
         await sides.record(replace(sides.switch, stage=Stage.SETTLED, fence={}, until={}))

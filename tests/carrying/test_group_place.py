@@ -6,9 +6,37 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.carrying.decision import GroupStanding
-from mirrormaker.failover.groups import GroupPlace
+from mirrormaker.failover.groups import GroupPlace, carried_lines
 
-ORDERS = TopicPartition("orders", 0)
+
+def place(standing: GroupStanding, group: str = "billing", partition: int = 0) -> GroupPlace:
+    return GroupPlace(
+        route="forth",
+        group=group,
+        source=TopicPartition("orders", partition),
+        at=3,
+        to=TopicPartition("orders", partition),
+        continues_at=5,
+        standing=standing.value,
+        is_exact=standing is GroupStanding.CARRIED,
+        unread=0,
+        again=0,
+    )
+
+
+def test_groups_that_are_not_carried_are_told_with_the_reason_and_not_counted() -> None:
+    used = place(GroupStanding.IN_USE)
+    assert used.line() == (
+        "group billing: orders-0 at 3 is not carried, it has members there: it has offset 5"
+    )
+    places = [used, place(GroupStanding.CARRIED, partition=1), place(GroupStanding.AHEAD, "other")]
+    places += [place(GroupStanding.OWN, "shop"), place(GroupStanding.REFUSED, "shop", 1)]
+    assert carried_lines(places) == [
+        "1 groups are carried",
+        "group billing is not carried in 1 partitions: it has members there",
+        "group shop is not carried in 2 partitions: it went on there by itself, its position is not taken"
+        " there",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -22,17 +50,6 @@ ORDERS = TopicPartition("orders", 0)
 def test_how_a_group_goes_on_is_said_where_it_is_not_exact(
     standing: GroupStanding, is_exact: bool, said: str
 ) -> None:
-    place = GroupPlace(
-        route="forth",
-        group="billing",
-        source=ORDERS,
-        at=3,
-        to=ORDERS,
-        continues_at=5,
-        standing=standing.value,
-        is_exact=is_exact,
-        unread=0,
-        again=0,
-    )
-    assert place.line() == f"group billing: orders-0 at 3 goes on at offset 5{said}"
-    assert place.describe()["standing"] == standing.value
+    group = place(standing)
+    assert group.line() == f"group billing: orders-0 at 3 goes on at offset 5{said}"
+    assert (group.describe()["standing"], group.is_exact) == (standing.value, is_exact)

@@ -23,7 +23,7 @@ from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.test_carried_groups import commit, committed, read
+from tests.daemon.test_carried_groups import commit, committed, read, reader
 from tests.daemon.test_failure_policies import delete_topic, require_replicas
 from tests.daemon.test_mirror import _count, address, create, produce
 
@@ -388,6 +388,28 @@ def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_sta
     switch("failback", running.file)
     assert records_at(rebuilt) == list(range(25))
     assert committed(rebuilt, "readers", TOPIC)[0] == 3
+    assert running.stop() == 0
+
+
+def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 10)
+    member = reader(standby, "readers")
+    member.subscribe([TOPIC])
+    wait_until(lambda: member.poll(0.1) is not None, "a member at the standby")
+    commit(primary, "readers", TOPIC, 6)
+    rehearsed = mirrormaker("failover", str(running.file), "orders", "--dry-run", seconds=SECONDS).stdout
+    assert "group readers: orders-0 at 6 is not carried, it has members there" in rehearsed
+    done = mirrormaker("failover", str(running.file), "orders", seconds=SECONDS)
+    assert "group readers: orders-0 at 6 is not carried, it has members there" in done.stdout
+    assert "0 groups are carried" in done.stderr
+    member.close()
     assert running.stop() == 0
 
 
