@@ -30,6 +30,13 @@ async def read_settings(cluster: Cluster, topics: Iterable[str]) -> dict[str, st
     return before
 
 
+async def closed_topics(cluster: Cluster, topics: Iterable[str]) -> list[str]:
+    """Those that are closed now. Raises BrokerError."""
+    admin = Admin(cluster)
+    found = {topic: (await admin.describe_topic_configs(topic, [_NAME])).get(_NAME) for topic in topics}
+    return [topic for topic, entry in found.items() if entry is not None and entry.value == _VALUE]
+
+
 async def why_not_closed(cluster: Cluster, topics: Iterable[str]) -> str | None:
     """What would be said to closing them, asked without changing anything; None where it would be done."""
     try:

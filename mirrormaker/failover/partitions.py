@@ -96,6 +96,13 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
     return places
 
 
+async def source_topics(sides: Sides, side: Side) -> list[str]:
+    """Those that routes copy from `side`. Raises BrokerError."""
+    topics = (await sides.cluster(side).refresh()).topics.values()
+    names = (select_topics(compile_naming(each.source, each.topics), topics) for each in sides.leaving(side))
+    return sorted(set().union(*names))
+
+
 async def lose_unreadable(sides: Sides, side: Side) -> None:
     """Where not all that routes copy from `side` can be read, as while a partition or the coordinator of
     their group has no leader, it counts as away: nobody could copy the rest of it.

@@ -127,6 +127,14 @@ class Sides:
             )
         return None
 
+    async def look_alone(self) -> None:
+        """`check_alone`, of control topics read to their ends: whoever was stopped for a while finds out
+        what others have done. Raises BrokerError.
+        """
+        for topic in self.control.values():
+            await topic.read_to_end()
+        self.check_alone()
+
     def check_alone(self) -> None:
         """Raises FailoverError where somebody else has switched the group, as far as read."""
         before = self.switch

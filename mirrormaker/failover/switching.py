@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from broker.errors import BrokerError
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
-from mirrormaker.failover.fence import close_topics, open_topics, read_settings, why_not_closed
+from mirrormaker.failover.fence import close_topics, closed_topics, open_topics, read_settings, why_not_closed
 from mirrormaker.failover.groups import GroupPlace, carried_lines, carry_groups
-from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places
+from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places, source_topics
 from mirrormaker.failover.rehearsal import Rehearsal, find_tails, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
 from mirrormaker.failover.sides import FailoverError, Sides
@@ -86,12 +86,28 @@ class GroupSwitch:
         if sides.differ:
             await sides.record(sides.switch)  # whoever was to say so at both sides was killed
         if why is not None:
+            if sides.switch.stage is Stage.SETTLED:
+                await self._open_left()
             raise FailoverError(why)
         if old not in sides.clusters and not self._terms.force:
             raise FailoverError(
                 f"{sides.problems[old]}: what it has and {sides.name(target)!r} has not would stay there:"
                 " see --dry-run, then say --force"
             )
+
+    async def _open_left(self) -> None:
+        """Nothing is to be closed while the group is settled: what is was left by a command that was killed
+        just when another one had ended its work.
+        """
+        sides = self._sides
+        for side, cluster in sides.clusters.items():
+            left = await closed_topics(cluster, await source_topics(sides, side))
+            if left:
+                await open_topics(cluster, dict.fromkeys(left))
+                self._tell(
+                    f"{sides.name(side)} was left closed by a command that was stopped: open again are"
+                    f" {', '.join(left)}"
+                )
 
     async def _switch(self, target: Side) -> None:
         sides, now = self._sides, self._sides.switch
@@ -154,7 +170,7 @@ class GroupSwitch:
     async def _drain(self, target: Side, until: float) -> None:
         """Until nothing is left to copy. Raises _UndrainedError after `until`, by the loop's clock."""
         sides, old = self._sides, target.other
-        await close_topics(sides.cluster(old), sides.switch.fence)
+        await self._close(old)
         self._tell(f"{sides.name(old)} is fenced: {', '.join(sides.switch.fence) or 'no topics'}")
         try:
             async with asyncio.timeout_at(until):
@@ -168,6 +184,23 @@ class GroupSwitch:
                 f" be copied ({_told(left)})"
             ) from None
         await sides.record(replace(sides.switch, stage=Stage.SWITCHING))
+
+    async def _close(self, old: Side) -> None:
+        """What is recorded of the fence, while nobody else has switched the group: a command that was stopped
+        meanwhile opens again what another one, which has ended its work, had opened.
+        """
+        sides, fence = self._sides, self._sides.switch.fence
+        await sides.look_alone()
+        await close_topics(sides.cluster(old), fence)
+        try:
+            await sides.look_alone()
+        except FailoverError:
+            now = sides.switch
+            closed = now.fence if now.side.other is old else {}
+            await open_topics(
+                sides.cluster(old), {topic: before for topic, before in fence.items() if topic not in closed}
+            )
+            raise
 
     async def _check_fence(self, old: Side, topics: list[str]) -> None:
         """Before anything is changed. Raises FailoverError where the topics cannot be closed."""
@@ -199,6 +232,7 @@ class GroupSwitch:
     async def _cancel(self, side: Side) -> None:
         """Stay at `side`, which was being left."""
         sides = self._sides
+        await sides.look_alone()
         await open_topics(sides.cluster(side), sides.switch.fence)
         await sides.record(
             replace(sides.switch, side=side, stage=Stage.SETTLED, fence={}, epoch=sides.switch.epoch + 1)
@@ -210,6 +244,7 @@ class GroupSwitch:
         the side that is left. What came to `target` since its tail was settled no group has read.
         """
         sides, old = self._sides, target.other
+        await sides.look_alone()
         tails, looked_to = await find_tails(sides, target)
         unread = looked_to | {tail.source: tail.first for tail in tails}
         found, failures = await carry_groups(sides, old, places, unread)

@@ -1,5 +1,6 @@
 """`python -m tests.daemon.killed_command N VERB ...`: the command line of `mirrormaker`, killed as by kill -9
-in place of its Nth write to any cluster. Counted are records of the mirror's own topics, positions, settings,
+in place of its Nth write to any cluster, or given another signal before it: that of number SIGNAL_AT_WRITE in
+its environment. Counted are records of the mirror's own topics, positions, settings,
 topics that are made or grow, and transactions; what only says that the command lives is not.
 """
 
@@ -35,7 +36,7 @@ def count(what: str) -> None:
     if left == 0:
         sys.stderr.write(f"killed in place of: {what}\n")
         sys.stderr.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), int(os.environ.get("SIGNAL_AT_WRITE", signal.SIGKILL)))
 
 
 send, put = Connection.send, KeptTopic.put

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,8 +19,12 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
+from mirrormaker.failover.fence import close_topics
+from mirrormaker.plan.settings import FENCE
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
@@ -28,6 +34,7 @@ from tests.daemon.test_failure_policies import delete_topic, require_replicas
 from tests.daemon.test_mirror import _count, address, create, produce
 
 TOPIC = "orders"
+LIMIT, CLOSED = FENCE
 KILLED = -signal.SIGKILL
 SECONDS = 3 * PATIENCE_SECONDS
 Clusters = Mapping[str, EmbeddedCluster]
@@ -83,6 +90,19 @@ def kill_at_write(number: int, verb: str, file: Path, *options: str) -> subproce
 
 
 @contextmanager
+def stopped_at_write(number: int, verb: str, file: Path) -> Iterator[subprocess.Popen[str]]:
+    """The same, stopped before that write; whoever has it goes on with SIGCONT."""
+    command = [sys.executable, "-m", "tests.daemon.killed_command", str(number), verb, str(file), "orders"]
+    environment = {**os.environ, "SIGNAL_AT_WRITE": str(int(signal.SIGSTOP))}
+    with subprocess.Popen(command, text=True, stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
 def begun(verb: str, file: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A command at work."""
     command = [sys.executable, "-m", "mirrormaker.cli", verb, str(file), "orders", *options]
@@ -105,6 +125,14 @@ def ask(port: int, path: str, body: bytes | None = None) -> str:
     with urlopen(Request(f"http://127.0.0.1:{port}{path}", data=body), timeout=60) as answer:
         text: bytes = answer.read()
         return text.decode()
+
+
+def batch_limit(cluster: EmbeddedCluster) -> str | None:
+    async def ask() -> str | None:
+        async with Cluster(cluster.bootstrap) as asked:
+            return (await Admin(asked).describe_topic_configs(TOPIC, [LIMIT]))[LIMIT].value
+
+    return asyncio.run(ask())
 
 
 def states(running: MirrorProcess) -> dict[str, str]:
@@ -410,6 +438,37 @@ def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is
     assert "group readers: orders-0 at 6 is not carried, it has members there" in done.stdout
     assert "0 groups are carried" in done.stderr
     member.close()
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_command_that_was_stopped_while_another_ended_its_work_leaves_no_topic_closed(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 10)
+    with stopped_at_write(3, "failover", running.file) as stopped:
+        assert switch("failover", running.file)["cluster"] == "standby"
+        stopped.send_signal(signal.SIGCONT)
+        told = stopped.communicate(timeout=SECONDS)[1]
+    assert "AlterConfigs" in told, "stopped before it closed anything"
+    assert "was switched by another command meanwhile" in told
+    assert batch_limit(primary) != CLOSED
+
+    async def close() -> None:
+        """As a command that is killed at that moment."""
+        async with Cluster(primary.bootstrap) as at_primary:
+            await close_topics(at_primary, [TOPIC])
+
+    asyncio.run(close())
+    assert batch_limit(primary) == CLOSED
+    told = refused("failover", running.file, "orders")
+    assert "primary was left closed by a command that was stopped: open again are orders" in told
+    assert batch_limit(primary) != CLOSED
     assert running.stop() == 0
 
 

@@ -71,6 +71,8 @@ class Surroundings:
         self.check_alone = lambda: None
         self.group = SimpleNamespace(name="orders")
 
+    async def look_alone(self) -> None: ...
+
     async def record(self, switch: Switch) -> None:
         self.switch = switch
         self.stages.append(switch.stage)
