@@ -93,4 +93,5 @@ class BucketRefusals:
 
 def _is_refused(partition: Partition) -> bool:
     """Whether the destination refuses what comes next of it just now, and a policy is about that."""
-    return any(lane.error is not None and kind_of_refusal(lane.error) for lane in partition.lanes)
+    codes = [lane.refused_with for lane in partition.lanes]
+    return any(code is not None and kind_of_refusal(code) for code in codes)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.producers import LaneProducer, ProducerIdentity, ProducerKey
+from mirrormaker.flow.producers import LaneProducer, ProducerIdentity, ProducerKey, ProducerProblem
 
 if TYPE_CHECKING:
     from mirrormaker.flow.partition import Partition
@@ -93,6 +93,7 @@ class Lane:
         "partition",
         "position",
         "producer",
+        "producer_problem",
         "producers",
         "queue",
         "queued",
@@ -123,6 +124,8 @@ class Lane:
         """The one that sent last."""
         self.awaits: ProducerKey | None = None
         """The identity without which it cannot go on."""
+        self.producer_problem: ProducerProblem | None = None
+        """What keeps that from being there."""
         self.leader: BrokerId | None = None
         """Of the destination partition, as far as known."""
         self.broker: BrokerId | None = None
@@ -153,6 +156,13 @@ class Lane:
             return False
         waiting = islice(self.queue, self.sent, self.sent + PIECES_LOOKED_AT)
         return len({id(chunk.frame) for chunk in waiting}) >= BATCHES_REMEMBERED
+
+    @property
+    def refused_with(self) -> ErrorCode | None:
+        """What the destination last said, instead of giving the identity or taking the records that are
+        next; None: nothing since it took something.
+        """
+        return self.error if self.producer_problem is None else self.producer_problem.code
 
     def may_take(self) -> bool:
         """Whether it can do with more: one that cannot send at the moment takes no memory from those that
@@ -235,7 +245,7 @@ class Lane:
     def adopt(self, key: ProducerKey, identity: ProducerIdentity) -> None:
         """The identity that it awaits is there."""
         self.producers[key.origin] = LaneProducer(key.origin, identity)
-        self.awaits = None
+        self.awaits = self.producer_problem = None
 
     def forget_producer(self, origin: int) -> None:
         """Chunks of this origin need another identity, and sequences from 0."""

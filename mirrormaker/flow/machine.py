@@ -12,7 +12,7 @@ share:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicPartition
@@ -36,7 +36,7 @@ from mirrormaker.flow.intake import TURN_BYTES
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.producers import ProducerIdentity, ProducerKey, ProducerWishes
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey, ProducerProblem, ProducerWishes
 from mirrormaker.flow.setbacks import Setbacks
 from mirrormaker.flow.settlement import Settlement
 from mirrormaker.flow.source_setbacks import SourceSetbacks
@@ -247,14 +247,29 @@ class FlowMachine:
     def set_producer(self, key: ProducerKey, identity: ProducerIdentity) -> None:
         """The identity that `ready` asked for; it must never have been used before by lanes that await it."""
         self._wishes.end(key)
+        for lanes in self._awaiting(key):
+            self._setbacks.got_producer(lanes)
+            for lane in lanes:
+                lane.adopt(key, identity)
+                lane.enter(LaneState.COPYING)
+                self._lines.line_up(lane)
+
+    def producer_failed(self, key: ProducerKey, problem: ProducerProblem) -> None:
+        """The identity that `ready` asked for is not there yet, and is asked for again."""
+        for lanes in self._awaiting(key):
+            self._setbacks.lack_producer(lanes, problem)
+
+    def _awaiting(self, key: ProducerKey) -> Iterator[list[Lane]]:
+        """By partition, the lanes that cannot go on without this identity."""
         for partition in self._partitions.values():
-            if partition.bucket != key.bucket:
-                continue
-            for lane in partition.lanes:
-                if lane.awaits == key and lane.state is LaneState.AWAITING_PRODUCER:
-                    lane.adopt(key, identity)
-                    lane.enter(LaneState.COPYING)
-                    self._lines.line_up(lane)
+            if partition.bucket == key.bucket:
+                lanes = [
+                    lane
+                    for lane in partition.lanes
+                    if lane.awaits == key and lane.state is LaneState.AWAITING_PRODUCER
+                ]
+                if lanes:
+                    yield lanes
 
     def answered(
         self, command: ProduceCommand, answers: Mapping[TopicPartition, ProduceAnswer], now_ms: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker.errors import ErrorCode
 from broker.types import TopicPartition
 
 
@@ -33,6 +34,16 @@ class ProducerIdentity(NamedTuple):
     epoch: int
     transactional_id: str | None = None
     """None: batches are part of no transaction. Else they are, and requests name it."""
+
+
+class ProducerProblem(NamedTuple):
+    """Why an identity that was asked for is not there yet; it is asked for again."""
+
+    said: str
+    """In the destination's words, for people."""
+    code: ErrorCode | None
+    failures: int
+    """In a row."""
 
 
 class LaneProducer:

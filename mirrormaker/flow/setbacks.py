@@ -4,6 +4,7 @@ when it is tried again. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 from broker.errors import ErrorCode
@@ -13,13 +14,16 @@ from mirrormaker.flow.facts import (
     Fact,
     FlowCounts,
     PartitionPaused,
+    PartitionRecovered,
     ProducerLost,
     RecordsMaybeLost,
     SendingFailed,
 )
 from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.lane import FAILURES_BEFORE_SHEDDING, Lane, LaneState
+from mirrormaker.flow.producers import ProducerProblem
 from mirrormaker.flow.remedies import Remedy
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 
 
 class Setbacks:
@@ -114,6 +118,23 @@ class Setbacks:
             self._tell_paused(lane, code)
         lane.error = code
 
+    def lack_producer(self, lanes: Sequence[Lane], problem: ProducerProblem) -> None:
+        """Lanes of one partition do not get the identity that they await: told where a right is missing, as
+        all else passes by itself.
+        """
+        is_known = any(_lacks_right(lane.producer_problem) for lane in lanes)
+        for lane in lanes:
+            lane.producer_problem = problem
+        if problem.code is not None and _lacks_right(problem) and not is_known:
+            self._tell_paused(lanes[0], problem.code, problem.said)
+
+    def got_producer(self, lanes: Sequence[Lane]) -> None:
+        """Lanes of one partition are about to get it."""
+        lacked = [lane.producer_problem for lane in lanes if lane.producer_problem is not None]
+        if any(_lacks_right(problem) for problem in lacked):
+            failures = max(problem.failures for problem in lacked)
+            self._facts.append(PartitionRecovered(source=lanes[0].partition.source, failures=failures))
+
     def _wait(self, lane: Lane, now_ms: int) -> None:
         config = self._config
         lane.enter(LaneState.WAITING)
@@ -141,13 +162,14 @@ class Setbacks:
         self._timers.add(lane)
         self._tell_paused(lane, lane.error)
 
-    def _tell_paused(self, lane: Lane, code: ErrorCode) -> None:
+    def _tell_paused(self, lane: Lane, code: ErrorCode, said: str | None = None) -> None:
         self._facts.append(
             PartitionPaused(
                 source=lane.partition.source,
                 destination=lane.destination,
                 error=code,
                 offset=lane.acknowledged,
+                said=said,
             )
         )
 
@@ -191,3 +213,7 @@ class Setbacks:
         else:
             assert lane.producer is not None
             lane.producer.next_sequence = head.base_sequence
+
+
+def _lacks_right(problem: ProducerProblem | None) -> bool:
+    return problem is not None and problem.code in UNAUTHORIZED_CODES

@@ -52,9 +52,12 @@ def standing_of(
             return Standing(state=HALTED, reason=TroubleKind.UNAUTHORIZED.value, problem=said)
         return Standing(state=UNREADABLE, problem=partition.source_problem)
     lane = partition.worst_lane
-    problem = None if lane.error is None else lane.error.name
-    kind = None if lane.error is None else kind_of_refusal(lane.error)
-    if refusal is not None and refusal.kind is kind:
+    code, lacking = lane.refused_with, lane.producer_problem
+    problem = None if code is None else code.name
+    kind = None if code is None else kind_of_refusal(code)
+    if lacking is not None:
+        problem = f"destination: {lacking.said}"
+    elif refusal is not None and refusal.kind is kind:
         problem = refusal.problem
     if lane.state is LaneState.PAUSED or kind is TroubleKind.UNAUTHORIZED:
         return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)

@@ -32,7 +32,7 @@ from mirrormaker.flow.delivery_rate import DeliveryRate
 from mirrormaker.flow.exchange import ProduceAnswer, ProduceCommand
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey, ProducerProblem
 from mirrormaker.flow.signal import Signal
 from mirrormaker.missing_rights import explained
 
@@ -182,7 +182,7 @@ class DestinationWriter:
         self.pump()
 
     async def _get_producer(self, key: ProducerKey) -> None:
-        failures = 0
+        failures, told = 0, ""
         while True:
             try:
                 identity = await self._obtain(key)
@@ -190,8 +190,13 @@ class DestinationWriter:
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
-                failures += 1
-                _log.warning("producer_id_not_obtained", key=str(key), failures=failures, error=str(error))
+                failures, said = failures + 1, str(error)
+                if said != told:
+                    told = said
+                    _log.warning("producer_id_not_obtained", key=str(key), failures=failures, error=said)
+                code = error.code if isinstance(error, ProtocolError) else None
+                self._machine.producer_failed(key, ProducerProblem(said, code, failures))
+                self.pump()
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
         self._machine.set_producer(key, identity)
         self.pump()
@@ -321,8 +326,8 @@ async def obtain_producer_id(cluster: Cluster) -> ProducerIdentity:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=PRODUCE_TIMEOUT_MS)
     response = await connection.request(request)
     if response.error_code:
-        error = ProtocolError(ErrorCode.of(response.error_code), "producer id")
-        raise explained(error, cluster.name, "", WRITE)
+        code = ErrorCode.of(response.error_code)
+        raise explained(ProtocolError(code, f"producer id: {code.meaning}"), cluster.name, "", WRITE)
     return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 

@@ -13,6 +13,7 @@ from broker.client.rights import read_rights
 from broker.client.topic_admin import NewTopic
 from broker.errors import ErrorCode, ProtocolError
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC, transactional_id
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
@@ -40,7 +41,12 @@ async def missing_at_source(cluster: Cluster, route: RouteSpec) -> list[MissingR
 
 def kept_topics(route: RouteSpec) -> list[str]:
     """What the route keeps where it writes."""
-    return [CONTROL_TOPIC, LEDGER_TOPIC, *[POSITIONS_TOPIC] * (route.delivery is Delivery.EXACTLY_ONCE)]
+    return [
+        CONTROL_TOPIC,
+        LEDGER_TOPIC,
+        *[POSITIONS_TOPIC] * (route.delivery is Delivery.EXACTLY_ONCE),
+        *[ORIGINS_TOPIC] * bool(route.provenance),
+    ]
 
 
 async def creatable_topics(cluster: Cluster, names: Collection[str]) -> frozenset[str]:

@@ -310,7 +310,7 @@ class Refusing:
         self.stored: dict[TopicPartition, LanePositions] = dict.fromkeys(errors, (0,))
         self.key = ProducerKey(0, 0, None)
         self.lanes: dict[TopicPartition, Any] = {
-            source: SimpleNamespace(destination=COPY, error=error, key_of=lambda _: self.key)
+            source: SimpleNamespace(destination=COPY, refused_with=error, key_of=lambda _: self.key)
             for source, error in errors.items()
         }
         self.partitions: dict[TopicPartition, Any] = {
@@ -386,7 +386,7 @@ def test_what_was_refused_is_over_once_it_is_committed_though_the_bucket_was_los
     scene = Refusing({SOURCE: refused, other: None, still: refused})
     scene.lose(ErrorCode.NOT_COORDINATOR)
     assert scene.facts == []
-    scene.lanes[SOURCE].error = None
+    scene.lanes[SOURCE].refused_with = None
     scene.commit()
     assert scene.facts == []
     scene.lose(ErrorCode.NOT_COORDINATOR)
@@ -413,7 +413,7 @@ def test_a_bucket_that_is_lost_again_before_anything_was_committed_says_so() -> 
 def test_what_was_refused_is_waited_for_though_the_bucket_is_lost_again_before_it_is_copied() -> None:
     scene = Refusing({SOURCE: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
     scene.lose(ErrorCode.NOT_COORDINATOR)
-    scene.lanes[SOURCE].error = None
+    scene.lanes[SOURCE].refused_with = None
     scene.mode._joining[SOURCE] = scene.key, None
     scene.mode.joined([SOURCE])
     scene.commit()

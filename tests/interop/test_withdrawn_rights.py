@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedZooKeeper
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
+from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.ledger.reading import find_ledger
@@ -322,6 +323,29 @@ def test_an_exactly_once_route_that_may_not_go_on_with_records_from_elsewhere_sa
     wait_until(lambda: is_copied(running), "nothing is left to copy")
     assert_everything_once_everywhere(clusters)
     wait_until(lambda: stands() == {("copying", None)}, "at work")
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_route_that_may_not_say_where_its_batches_come_from_stands_until_it_may(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory
+) -> None:
+    topic = "registered"
+    create(source, topic, PARTITIONS)
+    produce(source, topic, range(100), PARTITIONS)
+    selection = {"include": [topic], "name": "{topic}"}
+    running = mirror(source, destination, name=topic, topics=selection, provenance=True)
+    withdraw(destination, ORIGINS_TOPIC, AclOperation.WRITE)
+    try:
+        running.start()
+        wait_unauthorized(running, 1)
+        lacking = {f"{topic}: {ORIGINS_TOPIC} at 'aggregate'"}
+        wait_until(lambda: lacking_in(plan(running.file)[1]) == lacking, "a plan tells the same")
+    finally:
+        give_back(destination, ORIGINS_TOPIC, AclOperation.WRITE)
+    running.wait_copied()
+    found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
+    assert found == Counter(range(100))
     assert running.stop() == 0
 
 
