@@ -112,9 +112,7 @@ class KeptTopic:
         self._topic_id: TopicId = NO_TOPIC_ID
         self._fetch_bytes = FETCH_BYTES
         self._lane = cluster.new_lane(f"kept {name}")
-        self._producer = Producer(
-            cluster, settings=ProducerSettings(linger_ms=0, delivery_timeout_ms=timeout_ms)
-        )
+        self._producer = self._make_producer()
         self._follower: asyncio.Task[None] | None = None
         self._refusal: BrokerError | None = None
         """Why the cluster does not let it be read, as far as it was asked last."""
@@ -221,15 +219,32 @@ class KeptTopic:
         may have been written.
         """
         self._check()
-        with self._needing(WRITE):
-            deliveries = [
-                await self._producer.send(
-                    self.name, None if value is None else encode_document(value), encode_document(key)
-                )
-                for key, value in entries
-            ]
-            for delivery in deliveries:
-                await delivery
+        producer = self._producer
+        try:
+            with self._needing(WRITE):
+                deliveries = [
+                    await producer.send(
+                        self.name, None if value is None else encode_document(value), encode_document(key)
+                    )
+                    for key, value in entries
+                ]
+                for delivery in deliveries:
+                    await delivery
+        except ProtocolError as error:
+            if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                await self._replace(producer)
+            raise
+
+    def _make_producer(self) -> Producer:
+        settings = ProducerSettings(linger_ms=0, delivery_timeout_ms=self._timeout_ms)
+        return Producer(self._cluster, settings=settings)
+
+    async def _replace(self, failed: Producer) -> None:
+        """One that was refused a producer id writes nothing any more, also once the right to it is there."""
+        if failed is self._producer:
+            self._producer = self._make_producer()
+            await self._producer.start()
+            await failed.close(timeout_ms=CLOSE_TIMEOUT_MS)
 
     # ---- the topic itself
 

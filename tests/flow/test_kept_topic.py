@@ -15,7 +15,9 @@ from structlog.testing import capture_logs
 from broker.client.admin import Admin
 from broker.client.backoff import Backoff
 from broker.client.cluster import Cluster
+from broker.client.identity_source import IdempotentIdentity
 from broker.client.metadata import ClusterMetadata
+from broker.client.producer_identity import ProducerIdentity
 from broker.client.topic_admin import NewTopic, TopicAdmin
 from broker.errors import ErrorCode, ProtocolError
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -121,6 +123,32 @@ def test_a_cluster_that_forbids_it_is_an_error_that_names_the_topic_and_the_righ
 
     async def _refused_refresh(topics: Iterable[str], **_: object) -> ClusterMetadata:
         raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ", ".join(topics))
+
+    asyncio.run(main())
+
+
+def test_a_right_to_producer_ids_that_is_given_back_lets_it_be_written_again(
+    cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "producer id")
+
+    async def refuse(_source: IdempotentIdentity) -> ProducerIdentity:
+        raise refused
+
+    async def main() -> None:
+        async with Cluster(cluster().bootstrap) as client, KeptTopic(client, NAME) as kept:
+            with monkeypatch.context() as patched:
+                patched.setattr(IdempotentIdentity, "_ask", refuse)
+                puts = [kept.put([({"number": number}, {})]) for number in range(3)]
+                for outcome in await asyncio.gather(*puts, return_exceptions=True):
+                    assert isinstance(outcome, ProtocolError)
+                    assert outcome.code is refused.code
+                    assert "the mirror needs the rights" in str(outcome)
+                with pytest.raises(ProtocolError, match="CLUSTER_AUTHORIZATION_FAILED"):
+                    await kept.put([({"number": 3}, {})])
+            await kept.put([({"number": 4}, {})])
+            await kept.read_to_end()
+            assert list(kept.entries()) == [({"number": 4}, {})]
 
     asyncio.run(main())
 
