@@ -10,21 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.clock import Clock, SystemClock
-from broker.errors import BrokerError
 from mirrormaker.failover.hold import hold, lose_unwritable
 from mirrormaker.failover.partitions import lose_unreadable
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
 from mirrormaker.failover.settling import TailChoice, Terms
-from mirrormaker.failover.sides import FailoverError, Sides, find_group, open_sides
+from mirrormaker.failover.sides import FailoverError, find_group, open_sides
 from mirrormaker.failover.switching import GroupSwitch, Switched
 from mirrormaker.reconcile.switch_board import describe_switch
-from mirrormaker.reconcile.switches import Side, Stage
+from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import load_for_status
 from mirrormaker.topology.model import Topology
 
 _AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 TIMEOUT_SECONDS_MAX = 7 * 24 * 60 * 60
-_ON_THE_WAY = frozenset({Stage.DRAINING, Stage.SWITCHING, Stage.TAIL})
 
 
 def parse_timeout_ms(text: str) -> int:
@@ -55,24 +53,7 @@ async def switch_group(
         if target not in sides.clusters:
             raise FailoverError(f"{sides.problems[target]}: the group cannot be switched there")
         async with hold(sides, target, tell):
-            try:
-                return await GroupSwitch(sides, terms, tell).run(target)
-            except FailoverError:
-                raise
-            except (BrokerError, asyncio.CancelledError):
-                if sides.switch.stage in _ON_THE_WAY:
-                    tell(_describe_left(sides))
-                raise
-
-
-def _describe_left(sides: Sides) -> str:
-    switch, old = sides.switch, sides.name(sides.switch.side.other)
-    fenced = f", and {old} is fenced" if switch.fence else ""
-    calls_off = ", or the opposite one to call it off" if switch.stage is Stage.DRAINING else ""
-    return (
-        f"{sides.group.name} is left on its way to {sides.name(switch.side)} ({switch.stage.value}){fenced}:"
-        f" run the same command again{calls_off}"
-    )
+            return await GroupSwitch(sides, terms, tell).run(target)
 
 
 def describe_switched(topology: Topology, name: str, done: Switched) -> dict[str, Any]:

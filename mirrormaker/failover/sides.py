@@ -32,6 +32,10 @@ class FailoverError(BrokerError):
     """The group cannot be switched so: the message says why, and what helps. Nothing has been lost."""
 
 
+class GaveWayError(FailoverError):
+    """Somebody else has switched the group meanwhile: what is left to do is theirs."""
+
+
 def find_group(topology: Topology, name: str) -> FailoverGroup:
     """The group of that name, or of the route of that name. Raises ConfigurationError."""
     groups = failover_groups(topology)
@@ -136,20 +140,20 @@ class Sides:
         self.check_alone()
 
     def check_alone(self) -> None:
-        """Raises FailoverError where somebody else has switched the group, as far as read."""
+        """Raises GaveWayError where somebody else has switched the group, as far as read."""
         before = self.switch
         self.look()
         if self.switch.rank < before.rank:
             self.switch = before  # what was recorded here has not been read again yet
         if (self.switch.rank, self.switch.by) != (before.rank, before.by):
-            raise FailoverError(
+            raise GaveWayError(
                 f"the group {self.group.name!r} was switched by another command meanwhile: it is"
                 f" {self.switch.stage.value} at {self.name(self.switch.side)!r}, by {self.switch.by}"
             )
 
     async def record(self, switch: Switch) -> None:
-        """Have this hold from now on, at every side that answers. Raises FailoverError where somebody else
-        has switched the group meanwhile, or a side cannot be written to.
+        """Have this hold from now on, at every side that answers. Raises GaveWayError where somebody else
+        has switched the group meanwhile, FailoverError where a side cannot be written to.
         """
         side = None
         switch = replace(switch, revision=self.switch.revision + 1, at_ms=self.clock.now_ms(), by=this_user())
@@ -159,13 +163,12 @@ class Sides:
             self.check_alone()
             for side, topic in self.control.items():
                 await topic.put([(switch_key(self.group.name), switch_value(switch))])
-                self.found[side] = switch
+                self.found[side] = self.switch = switch
         except FailoverError:
             raise
         except BrokerError as error:
             where = "" if side is None else f"cluster {self.name(side)!r}: "
             raise FailoverError(f"{where}the switch cannot be recorded there: {error}") from error
-        self.switch = switch
 
 
 @asynccontextmanager

@@ -21,10 +21,11 @@ from mirrormaker.failover.groups import GroupPlace, carried_lines, carry_groups
 from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places, source_topics
 from mirrormaker.failover.rehearsal import Rehearsal, find_tails, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
-from mirrormaker.failover.sides import FailoverError, Sides
+from mirrormaker.failover.sides import FailoverError, GaveWayError, Sides
 from mirrormaker.failover.tail import Tail
 from mirrormaker.reconcile.switches import Side, Stage, Switch
 
+_ON_THE_WAY = frozenset({Stage.DRAINING, Stage.SWITCHING, Stage.TAIL})
 STILL_LOOKS = 3
 """So often in a row nothing has moved before a fenced side counts as drained."""
 TOLD_MAX = 5
@@ -74,11 +75,27 @@ class GroupSwitch:
             await lose_unreadable(sides, target.other)
             await self._check_state(target)
         rehearsal = await rehearse(sides, target)
-        if calls_off:
-            await self._cancel(target)
-        else:
-            await self._switch(target)
+        try:
+            if calls_off:
+                await self._cancel(target)
+            else:
+                await self._switch(target)
+        except GaveWayError:
+            raise
+        except (BrokerError, asyncio.CancelledError):
+            if sides.switch.stage in _ON_THE_WAY:
+                self._tell(self._describe_left())
+            raise
         return Switched(switch=sides.switch, rehearsal=rehearsal, groups=self._groups, tail=self._tail.found)
+
+    def _describe_left(self) -> str:
+        sides, switch = self._sides, self._sides.switch
+        fenced = f", and {sides.name(switch.side.other)} is fenced" if switch.fence else ""
+        calls_off = ", or the opposite one to call it off" if switch.stage is Stage.DRAINING else ""
+        return (
+            f"{sides.group.name} is left on its way to {sides.name(switch.side)} ({switch.stage.value})"
+            f"{fenced}: run the same command again{calls_off}"
+        )
 
     async def _check_state(self, target: Side) -> None:
         sides, old = self._sides, target.other
@@ -194,7 +211,7 @@ class GroupSwitch:
         await close_topics(sides.cluster(old), fence)
         try:
             await sides.look_alone()
-        except FailoverError:
+        except GaveWayError:
             now = sides.switch
             closed = now.fence if now.side.other is old else {}
             await open_topics(

@@ -472,6 +472,32 @@ def test_a_command_that_was_stopped_while_another_ended_its_work_leaves_no_topic
     assert running.stop() == 0
 
 
+@pytest.mark.timeout(120)
+def test_a_side_that_is_left_fenced_is_told_where_the_end_of_the_drain_cannot_be_recorded(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"0", partition=0)
+    producer.flush(30)
+    with begun("failover", running.file) as command:
+        assert command.stderr is not None
+        assert any("primary is fenced: orders" in line for line in iter(command.stderr.readline, ""))
+        require_replicas(standby, CONTROL_TOPIC, 2)
+        producer.commit_transaction(30)
+        told = command.communicate(timeout=SECONDS)[1]
+    assert "cluster 'standby': the switch cannot be recorded there" in told
+    assert "orders is left on its way to standby (switching), and primary is fenced: run the same" in told
+    require_replicas(standby, CONTROL_TOPIC, 1)
+    assert switch("failover", running.file)["stage"] == "settled"
+    assert running.stop() == 0
+
+
 def test_what_came_from_a_topic_that_was_made_anew_and_does_not_go_back_is_told(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
 ) -> None:
