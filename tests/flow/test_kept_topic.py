@@ -143,7 +143,7 @@ def test_a_right_to_producer_ids_that_is_given_back_lets_it_be_written_again(
                 for outcome in await asyncio.gather(*puts, return_exceptions=True):
                     assert isinstance(outcome, ProtocolError)
                     assert outcome.code is refused.code
-                    assert "the mirror needs the rights" in str(outcome)
+                    assert "the mirror lacks the right to IdempotentWrite" in str(outcome)
                 with pytest.raises(ProtocolError, match="CLUSTER_AUTHORIZATION_FAILED"):
                     await kept.put([({"number": 3}, {})])
             await kept.put([({"number": 4}, {})])
