@@ -10,6 +10,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.positions import Place
 from mirrormaker.flow.transaction_steps import LanePositions
 
 
@@ -38,15 +39,15 @@ class Reached(NamedTuple):
     """The last that is known of its epochs."""
 
 
-class Former(NamedTuple):
-    """What had been copied of partitions of which the group has no position, as far as that is known."""
+class Written(NamedTuple):
+    """What is written of partitions that no position is known of."""
 
-    others: Mapping[TopicPartition, int] = {}
-    """Of other topics that had the names of these: how far that had come."""
+    former: Mapping[TopicPartition, int] = {}
+    """Those whose topics have the names of others that were copied before: how far that had come."""
+    stood: Mapping[TopicPartition, Place] = {}
+    """Those that were copied, and of which the destination has what is written: where they go on."""
     forgotten: Mapping[TopicPartition, int] = {}
-    """Of these themselves: their source forgets the positions of groups that rest for long, or somebody
-    deleted them.
-    """
+    """Those that were copied and begin anew, as the destination does not have that: how far they had come."""
 
 
 class BucketBooks(Protocol):
@@ -86,8 +87,14 @@ class Books(Protocol):
         """These have been assigned to the machine."""
         ...
 
-    async def former(self, assignments: Collection[Assignment]) -> Former:
-        """What had been copied of these sources. Raises BrokerError when that cannot be told yet."""
+    async def written(self, assignments: Collection[Assignment]) -> Written:
+        """Of these sources, which have no position. Raises BrokerError when it cannot be told yet."""
+        ...
+
+    async def gone_on(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, LanePositions]:
+        """Where lanes of these sources had come that begin there by positions of this route, which could not
+        be stored any more; left out where that is not farther, or not certain. Raises nothing.
+        """
         ...
 
     @property

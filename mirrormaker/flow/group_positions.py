@@ -9,6 +9,7 @@ anew before anything is copied there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from broker.client.cluster import Cluster
@@ -17,8 +18,9 @@ from broker.client.operations import READ
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from mirrormaker.flow.books import Former
+from mirrormaker.flow.books import Written
 from mirrormaker.flow.delivery import AtLeast, KnownStart
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane_note import uneven_note
 from mirrormaker.flow.passed_over import Moves
@@ -58,6 +60,17 @@ class StartingPoint(NamedTuple):
     lost: tuple[int, int] | None = None
     """Offsets that were copied, of which the source has none any more; the second is exclusive."""
 
+    def placed(self, assignment: Assignment) -> Assignment:
+        """The assignment from here on, over the lanes that this was found for."""
+        return replace(
+            assignment,
+            destinations=self.destinations or assignment.destinations,
+            position=min(self.lanes),
+            lane_positions=self.lanes if self.destinations else (),
+            leader_epoch=self.leader_epoch,
+            former=self.former,
+        )
+
 
 class StoredPosition(NamedTuple):
     """What the group keeps of a partition."""
@@ -78,8 +91,8 @@ class PositionKeeper(Protocol):
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
 
-FindFormer = Callable[[Collection[TopicPartition]], Awaitable[Former]]
-"""What had been copied of partitions without a position. Raises BrokerError."""
+FindWritten = Callable[[Collection[TopicPartition]], Awaitable[Written]]
+"""What is written of these, of which the group has no position. Raises BrokerError."""
 
 
 class GroupPositions:
@@ -94,7 +107,7 @@ class GroupPositions:
         member: PositionKeeper,
         start: StartPosition,
         on_event: Callable[..., None],
-        find_former: FindFormer,
+        find_written: FindWritten,
         on_trouble: Callable[[Trouble], None],
         find_led: Callable[[str], Led | None],
         note_forgotten: Callable[[Moves], Awaitable[None]],
@@ -103,7 +116,7 @@ class GroupPositions:
         self._member = member
         self._start = start
         self._on_event = on_event
-        self._find_former = find_former
+        self._find_written = find_written
         self._on_trouble = on_trouble
         self._find_led = find_led
         self._note_forgotten = note_forgotten
@@ -126,7 +139,7 @@ class GroupPositions:
             for source, at in known.items()
             if isinstance(at, Place)
         }
-        await self._tell(points)
+        await self.tell(points)
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}
@@ -137,18 +150,17 @@ class GroupPositions:
             for source, at in others.items()
             if at is not None and source in stored and min(stored[source].lanes) <= min(at.place.lanes)
         }
-        await self._tell(further)
+        await self.tell(further)
         return points | stored | further
 
     async def starting_points(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, StartingPoint]:
-        """Where to start each partition: at the group's position, else where a new route does; left out where
-        the source does not tell. Raises BrokerError.
+        """Where to start each partition: at the group's position, else where it was copied last by what is
+        written, else where a new route does; left out where the source does not tell. Raises BrokerError.
         """
         points: dict[TopicPartition, StartingPoint] = {}
         former: dict[TopicPartition, int] = {}
-        forgotten: Mapping[TopicPartition, int] = {}
         stored = await self._member.committed(partitions)
         for source, position in stored.items():
             beside = read_note(position.metadata)
@@ -159,17 +171,37 @@ class GroupPositions:
                 former[source] = position.offset
         await self._lead(points, stored)
         fresh = frozenset(partitions) - points.keys() - former.keys()
-        if fresh:  # a source forgets positions along with their topic
+        written = Written()
+        if fresh:  # a source forgets positions along with their topic, and those of groups that rest
             try:
-                others, forgotten = await self._find_former(fresh)
-                former |= others
+                written = await self._find_written(fresh)
             except BrokerError as error:
                 self._leave(fresh, error)
                 fresh = frozenset()
-            fresh -= former.keys()
+            former |= written.former
         for source, point in (await self.first(former, Start.EARLIEST)).items():
             points[source] = point._replace(former_position=former[source])
-        return points | await self._new(fresh, forgotten)
+        found = await self.first(fresh - former.keys() - written.stood.keys(), self._start)
+        await self._note_passed(found, written.forgotten)
+        for source, place in written.stood.items():
+            self._not_started.pop(source, None)
+            found[source] = _point_of(place)._replace(names_topic=self.topic_id(source.topic) != NO_TOPIC_ID)
+        await self._begin(found)
+        return points | found
+
+    async def _note_passed(
+        self, points: dict[TopicPartition, StartingPoint], forgotten: Mapping[TopicPartition, int]
+    ) -> None:
+        """`forgotten`: how far some of the `points` had been copied. What they pass over is noted before they
+        begin; they are left out where that cannot be.
+        """
+        passed = {each: (forgotten[each], points[each].lanes[0]) for each in points.keys() & forgotten.keys()}
+        try:
+            await self._note_forgotten(passed)
+        except BrokerError as error:
+            self._leave(passed, error)
+            for source in passed:
+                del points[source]
 
     def _leave(self, partitions: Collection[TopicPartition], error: BrokerError) -> None:
         """It cannot be told where these start, and they are asked for again."""
@@ -197,9 +229,11 @@ class GroupPositions:
             self._on_event("copies_go_elsewhere", topic=topic, before=led.topic, now=now[topic].topic)
 
     def _kept_at(self, source: TopicPartition, point: StartingPoint) -> StoredPosition:
-        return StoredPosition(point.lanes[0], self.topic_id(source.topic), point.note, point.leader_epoch)
+        """A position that somebody else has set names no topic before more was copied."""
+        topic_id = self.topic_id(source.topic) if point.names_topic else NO_TOPIC_ID
+        return StoredPosition(point.lanes[0], topic_id, point.note, point.leader_epoch)
 
-    async def _tell(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
+    async def tell(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Have the group know where the delivery is, for whoever looks at its lag: a process that was killed
         may have got no further than to deliver.
         """
@@ -230,24 +264,14 @@ class GroupPositions:
         same = (stored.offset, read_note(stored.metadata).note) == (position.offset, position.note)
         return same and (led is None or _leads_to(stored, led))
 
-    async def _new(
-        self, partitions: Collection[TopicPartition], forgotten: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, StartingPoint]:
-        """Where a new route starts. That is stored before anything is copied: a later start must not find a
+    async def _begin(self, points: dict[TopicPartition, StartingPoint]) -> None:
+        """Where the group gets a position is stored before anything is copied: a later start must not find a
         later end of the source, and a route that has a position is known to write its topics. Partitions
-        whose position is refused are told of and left out. `forgotten`: how far some had been copied; what
-        they pass over is noted first.
+        whose position is refused are told of and left out.
         """
-        points = await self.first(partitions, self._start)
-        passed = {each: (forgotten[each], points[each].lanes[0]) for each in points.keys() & forgotten.keys()}
-        try:
-            await self._note_forgotten(passed)
-        except BrokerError as error:
-            self._leave(passed, error)
-            points = {source: point for source, point in points.items() if source not in passed}
-        stored = {source: self._kept_at(source, point) for source, point in points.items()}
-        await self._store_or_leave(points, stored)
-        return points
+        await self._store_or_leave(
+            points, {source: self._copy_of(source, point) for source, point in points.items()}
+        )
 
     async def _store_or_leave(
         self, points: dict[TopicPartition, StartingPoint], stored: Mapping[TopicPartition, StoredPosition]

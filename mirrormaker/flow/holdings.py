@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
@@ -25,7 +24,7 @@ from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
 from mirrormaker.flow.attempts import Attempt, Attempts
-from mirrormaker.flow.books import Books, Former
+from mirrormaker.flow.books import Books, Written
 from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
@@ -42,6 +41,7 @@ from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
+from mirrormaker.flow.trailing_positions import gone_on
 from mirrormaker.flow.trouble import NO_POSITION, Trouble, refused, went_back
 from mirrormaker.topology.model import Membership, RouteSpec
 
@@ -120,7 +120,7 @@ class Holdings:
             member,
             self.route.start,
             self._note,
-            self._find_former,
+            self._find_written,
             self._meet,
             self._find_led,
             self._losses.write_forgotten,
@@ -237,7 +237,10 @@ class Holdings:
         reached = await self._books.reached(asked)
         if not self._books.is_known:
             self._uncompared |= {each.source for each in asked}
-        return await with_lost_ends(self._source, points, reached)
+        points = await with_lost_ends(self._source, points, reached)
+        farther = await gone_on(self._books, asked, points, reached)
+        await self._positions.tell(farther)
+        return points | farther
 
     async def _find_lost_later(self, books: Books, begun: Points) -> None:
         """The books were not read yet as these were begun; copying may have come past what was lost."""
@@ -264,11 +267,11 @@ class Holdings:
             return point
         return point._replace(lanes=place.lanes, destinations=place.destinations, former=place.former)
 
-    async def _find_former(self, sources: Collection[TopicPartition]) -> Former:
-        """See `FindFormer`. Raises BrokerError."""
+    async def _find_written(self, sources: Collection[TopicPartition]) -> Written:
+        """See `FindWritten`. Raises BrokerError."""
         if self._books is None:
-            return Former()
-        return await self._books.former([self._engine.crossing.assignment(source) for source in sources])
+            return Written()
+        return await self._books.written([self._engine.crossing.assignment(source) for source in sources])
 
     def _find_led(self, topic: str) -> Led | None:
         """ZooKeeper keeps positions alone."""
@@ -301,7 +304,7 @@ class Holdings:
             if source.topic in self._topics
         }
         self._attempts.end(mine)
-        assignments = [_placed(engine.crossing.assignment(source), points[source]) for source in mine]
+        assignments = [points[source].placed(engine.crossing.assignment(source)) for source in mine]
         engine.machine.assign(assignments)
         if self._books is not None:
             self._books.begin(assignments)
@@ -497,15 +500,3 @@ class Holdings:
 
     def _start_task(self, task: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._engine.tasks.create_task(task, name=name)
-
-
-def _placed(assignment: Assignment, point: StartingPoint) -> Assignment:
-    """The assignment from where it is to begin, over the lanes that this was found for."""
-    return replace(
-        assignment,
-        destinations=point.destinations or assignment.destinations,
-        position=min(point.lanes),
-        lane_positions=point.lanes if point.destinations else (),
-        leader_epoch=point.leader_epoch,
-        former=point.former,
-    )

@@ -62,18 +62,18 @@ async def _ends(source: Cluster, reached: Mapping[TopicPartition, Reached]) -> d
         partition for partition in ends.keys() - parted if marks[partition].before >= reached[partition].next
     }
     others = reached.keys() - parted.keys() - whole
-    return parted | await _log_ends(source, {partition: reached[partition].next for partition in others})
+    return parted | await log_ends(source, {partition: reached[partition].next for partition in others})
 
 
-async def _log_ends(source: Cluster, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Where these logs end, as far as they tell."""
+async def log_ends(cluster: Cluster, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Where these logs end, as far as they tell; one that ends before what was `reached` is asked twice."""
     asked = dict.fromkeys(reached, LATEST)
-    listed = (await list_offsets_found(source, asked, timeout_ms=ASK_TIMEOUT_MS)).found if asked else {}
+    listed = (await list_offsets_found(cluster, asked, timeout_ms=ASK_TIMEOUT_MS)).found if asked else {}
     ends = {partition: at.offset for partition, at in listed.items()}
     short = {partition: LATEST for partition, end in ends.items() if end < reached[partition]}
     if not short:
         return ends
     await asyncio.sleep(NEW_LEADER_MS / 1000)
-    again = (await list_offsets_found(source, short, timeout_ms=ASK_TIMEOUT_MS)).found
+    again = (await list_offsets_found(cluster, short, timeout_ms=ASK_TIMEOUT_MS)).found
     told = {partition: end for partition, end in ends.items() if partition not in short}
     return told | {partition: at.offset for partition, at in again.items()}

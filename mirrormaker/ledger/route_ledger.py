@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -32,21 +32,21 @@ from broker.errors import (
 )
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
-from mirrormaker.flow.books import BooksStanding, Former, Reached
+from mirrormaker.flow.books import BooksStanding, Reached, Written
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.kept_view import Entry
-from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
-from mirrormaker.ledger.page import RUNS_MAX, Page
+from mirrormaker.ledger.page import RUNS_MAX
 from mirrormaker.ledger.page_windows import PageWindows
 from mirrormaker.ledger.producer_note import ProducerNote
 from mirrormaker.ledger.recorder import LedgerRecorder
+from mirrormaker.ledger.route_places import RoutePlaces, lane_positions
 from mirrormaker.ledger.upkeep import former_records, upkeep_records
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.missing_rights import missing_right
@@ -98,6 +98,7 @@ class RouteLedger:
         self._route = route.name
         self._source = source
         self._destination = destination
+        self._places = RoutePlaces(route.name, self.view, destination, self.lane, self._note)
         is_transacted = route.delivery is Delivery.EXACTLY_ONCE
         self._windows = PageWindows(span_ms=route.objectives.audit_window_ms, now_ms=clock.now_ms)
         self.recorder = LedgerRecorder(
@@ -257,55 +258,40 @@ class RouteLedger:
                 continue  # nobody asks for the offsets of those
             self._assignments[assignment.source] = assignment
             lanes = self._lanes_of(assignment)
-            positions = assignment.lane_positions or (assignment.position,) * len(lanes)
-            for lane, position in zip(lanes, positions, strict=True):
+            for lane, position in zip(lanes, lane_positions(assignment), strict=True):
                 self.recorder.begin(lane, position)
 
-    async def former(self, assignments: Collection[Assignment]) -> Former:
+    async def written(self, assignments: Collection[Assignment]) -> Written:
+        if not await self._becomes_known():
+            raise RequestTimedOutError(self.problem or f"{LEDGER_TOPIC} is still being read")
+        return await self._places.written(assignments)
+
+    async def gone_on(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, LanePositions]:
+        if self._delivery is not Delivery.AT_LEAST_ONCE or not await self._becomes_known():
+            return {}  # of the others no position is behind what is written
         try:
             async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
-                await self._is_known.wait()
-        except TimeoutError:
-            raise RequestTimedOutError(self.problem or f"{LEDGER_TOPIC} is still being read") from None
-        others: dict[TopicPartition, int] = {}
-        forgotten: dict[TopicPartition, int] = {}
-        for each in assignments:
-            ids = {None, *(lane.topic_id for lane in self._lanes_of(each))}
-            own = self._own_pages(each)
-            current = [pages for lane, pages in own.items() if lane.topic_id in ids]
-            if current:
-                forgotten[each.source] = max(page.next for pages in current for page in pages)
-                self.note("position_forgotten", partition=str(each.source), copied_to=forgotten[each.source])
-            elif own:
-                others[each.source] = max(page.next for pages in own.values() for page in pages)
-        return Former(others, forgotten)
+                return await self._places.gone_on(assignments, self._read_on)
+        except (BrokerError, TimeoutError) as error:
+            self._log.info("ledger_not_asked", partitions=len(assignments), error=str(error))
+            return {}
+
+    async def _read_on(self) -> None:
+        await self._at_hand().read_to_end()
 
     async def reached(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
+        return self._places.reached(assignments) if await self._becomes_known() else {}
+
+    async def _becomes_known(self) -> bool:
         try:
             async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
                 await self._is_known.wait()
         except TimeoutError:
-            return {}
-        found: dict[TopicPartition, Reached] = {}
-        for each in assignments:
-            lanes = [self.view.lanes[lane] for lane in self._lanes_of(each) if lane in self.view.lanes]
-            reached = [at for lane in lanes if (at := lane.reached(self._route)) is not None]
-            if reached:
-                marks = [at.mark for at in reached if at.mark is not None]
-                found[each.source] = Reached(max(at.next for at in reached), max(marks, default=None))
-        return found
+            return False
+        return True
 
-    def _own_pages(self, assignment: Assignment) -> dict[LaneId, Sequence[Page]]:
-        """What is written of the route's lanes, also from former topics; not of that to the notes of what is
-        left out, which all routes share, and where pages name none.
-        """
-        return {
-            lane: pages
-            for to in assignment.destinations
-            if to.topic != SKIPPED_TOPIC
-            for lane in self.view.of_source(assignment.source, to.topic)
-            if (pages := self.view.lanes[lane].of_route(self._route))
-        }
+    def _note(self, event: str, **details: object) -> None:
+        self.note(event, **details)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         self.recorder.end(sources)
@@ -414,9 +400,13 @@ class RouteLedger:
 
     async def put(self, records: Collection[Entry]) -> None:
         """Write other records of the topic. Raises BrokerError."""
+        await self._at_hand().put(records)
+
+    def _at_hand(self) -> KeptTopic:
+        """Raises BrokerError."""
         if self._topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self.problem or LEDGER_TOPIC)
-        await self._topic.put(records)
+        return self._topic
 
     @property
     def is_known(self) -> bool:

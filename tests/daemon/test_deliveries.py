@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -46,6 +47,7 @@ from tests.daemon.test_mirror import create, produce
 
 KILLS = int(os.environ.get("DELIVERY_KILLS", "3"))
 POSITIONS = "__mirrormaker_positions"
+FORGOTTEN = "position_forgotten"
 
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 
@@ -371,14 +373,8 @@ def test_a_route_that_starts_at_the_latest_keeps_that_place_while_it_is_away(
     wait_until(lambda: numbers_at(destination) == Counter(range(30, 36)), "what came since")
 
 
-def test_a_position_that_the_source_has_forgotten_is_told(clusters: Clusters, mirror: MirrorFactory) -> None:
-    """As Kafka does with a group that nobody was in for a week."""
-    source, destination = clusters
-    create_topic(source)
-    write(source, range(30))
-    running = mirror(source, destination, topics={"include": [TOPIC], "existing": "append"})
-    running.start()
-    running.wait_copied()
+def forget(source: EmbeddedCluster, running: MirrorProcess) -> None:
+    """The positions of the route, as Kafka does with a group that nobody was in for a week."""
     assert mirrormaker("pause", str(running.file), "jfk-to-aggregate").returncode == 0
     admin = AdminClient({"bootstrap.servers": address(source)})
 
@@ -389,10 +385,64 @@ def test_a_position_that_the_source_has_forgotten_is_told(clusters: Clusters, mi
         return deleted.exception(PATIENCE_SECONDS) is None
 
     wait_until(is_forgotten, "the group is forgotten")
+
+
+@pytest.mark.parametrize(
+    ("delivery", "start"),
+    [("at_least_once", "earliest"), ("at_least_once", "latest"), ("at_most_once", "latest")],
+)
+def test_a_route_whose_position_the_source_has_forgotten_goes_on_where_its_ledger_knows_it(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str, start: str
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    topics = {"include": [TOPIC], "existing": "append"}
+    running = mirror(source, destination, topics=topics, delivery=delivery, start=start)
+    running.start()
+    running.wait_copied()
+    write(source, range(30))
+    wait_until(lambda: numbers_at(destination).total() == 30, "copied")
+    forget(source, running)
+    write(source, range(30, 36))
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
-    wait_until(lambda: numbers_at(destination).total() == 60, "copied from the start again")
-    told = {(event["partition"], event["copied_to"]) for event in events(running, "position_forgotten")}
-    assert told == {(f"{TOPIC}-{number}", 10) for number in range(PARTITIONS)}
+    wait_until(lambda: numbers_at(destination).keys() == set(range(36)), "what came since")
+    assert numbers_at(destination) == Counter(range(36))
+    told = {(each["partition"], each["copied_to"], each["goes_on"]) for each in events(running, FORGOTTEN)}
+    assert told == {(f"{TOPIC}-{number}", 10, "there") for number in range(PARTITIONS)}
+    forget(source, running)
+    assert seek(running, "earliest").returncode == 0
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: numbers_at(destination).total() == 72, "copied again, as it was sent there")
+    assert len(events(running, FORGOTTEN)) == PARTITIONS
+
+
+def test_a_route_whose_position_is_forgotten_and_whose_copies_are_gone_begins_by_its_start(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, topics={"include": [TOPIC], "existing": "append"})
+    running.start()
+    running.wait_copied()
+    forget(source, running)
+    admin = AdminClient({"bootstrap.servers": address(destination)})
+    (deleted,) = admin.delete_topics([COPY]).values()
+    deleted.result(PATIENCE_SECONDS)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: numbers_there(destination) == Counter(range(30)), "copied from the start again")
+    told = {(each["partition"], each["copied_to"], each["goes_on"]) for each in events(running, FORGOTTEN)}
+    assert told == {(f"{TOPIC}-{number}", 10, "start") for number in range(PARTITIONS)}
+
+
+def numbers_there(destination: EmbeddedCluster) -> Counter[int]:
+    """None while the topic is not there."""
+    topics = AdminClient({"bootstrap.servers": address(destination)}).list_topics(timeout=5).topics
+    return numbers_at(destination) if COPY in topics else Counter()
+
+
+def seek(running: MirrorProcess, to: str) -> subprocess.CompletedProcess[str]:
+    return mirrormaker("seek", str(running.file), "jfk-to-aggregate", "--to", to)
 
 
 def test_an_exactly_once_route_is_moved_by_seek(clusters: Clusters, mirror: MirrorFactory) -> None:

@@ -14,11 +14,12 @@ from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow import start
-from mirrormaker.flow.books import Former
+from mirrormaker.flow.books import Written
 from mirrormaker.flow.delivery import AtLeast
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.lane_note import noted_place
 from mirrormaker.flow.passed_over import Moves
-from mirrormaker.flow.position_note import Led, write_note
+from mirrormaker.flow.position_note import Led, read_note, write_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.topology.model import Start, StartAtTime, StartPosition
@@ -36,17 +37,17 @@ class Group:
         self.refused = refused
         self.troubles: list[Trouble] = []
         self.events: list[Mapping[str, object]] = []
-        self.forgotten: Mapping[TopicPartition, int] = {}
         self.passed_over: dict[TopicPartition, tuple[int, int]] = {}
         self.notes_refused = False
         self.led: dict[str, Led] = {}
+        self.written = Written()
         self.source: Any = SimpleNamespace(topics={}, name="jfk")
         self.positions = GroupPositions(
             self.source,
             self,
             start_at,
             self._take_event,
-            self._find_former,
+            self._find_written,
             self.troubles.append,
             lambda topic: self.led.get(topic),
             self._note_forgotten,
@@ -55,8 +56,8 @@ class Group:
     def _take_event(self, name: str, **details: object) -> None:
         self.events.append({"name": name, **details})
 
-    async def _find_former(self, _: Collection[TopicPartition]) -> Former:
-        return Former(forgotten=self.forgotten)
+    async def _find_written(self, _: Collection[TopicPartition]) -> Written:
+        return self.written
 
     async def _note_forgotten(self, moves: Moves) -> None:
         if moves and self.notes_refused:
@@ -91,7 +92,7 @@ def _offsets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_passed_over_where_a_position_was_forgotten_is_noted_before_another_is_stored() -> None:
     async def main() -> None:
         group = Group()
-        group.forgotten, group.notes_refused = {FLIGHTS: 1}, True
+        group.written, group.notes_refused = Written(forgotten={FLIGHTS: 1}), True
         points = await group.positions.starting_points([FLIGHTS, PLANES])
         assert (points.keys(), group.kept.keys()) == ({PLANES}, {PLANES, GATES})
         assert group.positions.not_started.keys() == {FLIGHTS}
@@ -177,5 +178,36 @@ def test_what_another_delivery_left_at_the_destination_is_of_the_topic_that_the_
         group.kept[FLIGHTS] = OffsetAndMetadata(offset=3, metadata=write_note(topic_id, "", None))
         points = await group.positions.go_on({FLIGHTS: AtLeast(Place((5,)))})
         assert (points[FLIGHTS].lanes, points[FLIGHTS].names_topic) == ((5,), True)
+
+    run(main)
+
+
+def test_where_a_partition_was_copied_last_goes_before_where_a_route_starts_and_is_stored() -> None:
+    async def main() -> None:
+        group, topic_id = Group(Start.LATEST), TopicId(UUID(int=1))
+        group.source.topics["flights"] = SimpleNamespace(topic_id=topic_id)
+        copies = tuple(TopicPartition("jfk.flights", number) for number in range(2))
+        group.written = Written({}, {FLIGHTS: Place((11, 8), destinations=copies)})
+        points = await group.positions.starting_points([FLIGHTS, PLANES, GATES])
+        stood = StartingPoint((11, 8), destinations=copies, names_topic=True)
+        assert points == {FLIGHTS: stood, PLANES: StartingPoint((3,)), GATES: StartingPoint((7,))}
+        assert {source: at.offset for source, at in group.kept.items()} == {FLIGHTS: 8, PLANES: 3, GATES: 7}
+        stored = group.kept[FLIGHTS]
+        lanes = noted_place(stored.offset, read_note(stored.metadata).note, copies)
+        assert lanes is not None
+        assert lanes.lanes == (11, 8)
+
+    run(main)
+
+
+def test_a_position_that_somebody_has_set_names_no_topic_before_more_is_copied() -> None:
+    async def main() -> None:
+        group, topic_id = Group(), TopicId(UUID(int=1))
+        group.source.topics |= dict.fromkeys(("gates", "planes"), SimpleNamespace(topic_id=topic_id))
+        group.led = {topic: Led(f"new.{topic}", "c") for topic in ("gates", "planes")}
+        group.kept[PLANES] = OffsetAndMetadata(offset=9, metadata=write_note(topic_id, "", None))
+        for _ in range(2):
+            points = await group.positions.starting_points([PLANES, GATES])
+            assert (points[PLANES].names_topic, points[GATES].names_topic) == (True, False)
 
     run(main)
