@@ -18,6 +18,7 @@ from broker.errors import (
     BrokerError,
     ConfigurationError,
     CorruptRecordsError,
+    ErrorCode,
     ProtocolError,
 )
 from broker.telemetry import logger
@@ -284,12 +285,16 @@ class Holdings:
 
     def not_taken(self, source: TopicPartition, error: BrokerError) -> None:
         """The delivery could not take it over, and is asked again."""
+        code = error.code if isinstance(error, ProtocolError) else ErrorCode.NONE
         trouble = None
         if isinstance(error, ProtocolError):
             trouble = refused(source, NO_POSITION, error, "destination")
         if trouble is not None:
             self._not_taken.pop(source, None)
             self._meet(trouble)
+            return
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and self._engine.arbiter.refusal(source) is not None:
+            self._not_taken.pop(source, None)  # what was open cannot be ended for the same reason
             return
         if isinstance(error, CorruptRecordsError) and self._not_taken.get(source) != str(error):
             self._note("partition_not_started", partition=str(source), error=str(error))

@@ -102,6 +102,19 @@ def test_what_could_not_be_begun_is_news_again_once_it_was_begun() -> None:
     assert holdings.not_begun == {}
 
 
+def test_a_transaction_that_is_not_ended_yet_hides_nothing_that_the_destination_refuses() -> None:
+    full = refused(SOURCE, 3, ErrorCode.KAFKA_STORAGE_ERROR, "destination")
+    assert full is not None
+    refusals = {SOURCE: full}
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))
+    holdings = holdings_of(surroundings(refusal=refusals.get), member)
+    error = ProtocolError(ErrorCode.CONCURRENT_TRANSACTIONS, "producer id")
+    for source in (SOURCE, OTHER):
+        holdings.not_taken(source, error)
+    stands = Standing(state="halted", reason="destination_full", problem=full.problem)
+    assert holdings.not_begun == {SOURCE: stands, OTHER: Standing(state="unreadable", problem=str(error))}
+
+
 @pytest.mark.parametrize(
     ("stood", "met_first"),
     [
