@@ -107,6 +107,7 @@ class WorkingRoute:
                 halts=self._halts,
                 events=self._events,
                 timing=self._timing,
+                look_at_topics=lambda: self.reconciler.look_soon(),
                 heartbeats=self._make_passage(),
                 books=self._ledger,
                 origins=self._open.origins,

@@ -41,6 +41,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, SourceMembership
 from mirrormaker.flow.memberships import make_membership
 from mirrormaker.flow.reader import SourceReader
+from mirrormaker.flow.renewed_topics import RenewedTopics
 from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
@@ -80,6 +81,7 @@ class RouteCopier:
         self._balancer = Balancer(route, clock)
         self._link = RouteLink(route, link, expected, clock, parts.timing, on_admitted=self._pump)
         self._crossing = Crossing(route, destination, parts.heartbeats)
+        self._renewed = RenewedTopics(destination, parts.look_at_topics)
         self._commit_due = Signal()
         self._closing = False
         self.takes_part = False
@@ -128,6 +130,7 @@ class RouteCopier:
     def set_topics(self, topics: Mapping[str, str]) -> None:
         """Copy these, source name to destination name; the group rebalances when they change."""
         self._topics = dict(topics)
+        self._renewed.looked()
         if self._holdings is not None:
             self._holdings.set_topics(topics)
 
@@ -235,6 +238,7 @@ class RouteCopier:
             on_fact=self._take_fact,
             obtain_identity=obtain_identity,
             introduce=None if books is None else books.introduce,
+            find_held=self._renewed.find_held,
         )
         reader = SourceReader(
             self._source,

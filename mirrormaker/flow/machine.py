@@ -279,6 +279,14 @@ class FlowMachine:
         for lane, chunk in command.entries:
             answer = answers.get(lane.destination, NOT_ANSWERED)
             self._settlement.settle(lane, chunk, answer, now_ms)
+        if self._settlement.missed_topics:
+            self._forget_leaders(self._settlement.missed_topics)
+
+    def _forget_leaders(self, missed: set[str]) -> None:
+        """What comes to be there by these names is another topic: nothing is sent before more is known."""
+        self._leaders = {to: leader for to, leader in self._leaders.items() if to.topic not in missed}
+        missed.clear()
+        self.set_leaders(self._leaders)
 
     def failed(self, command: ProduceCommand, now_ms: int) -> None:
         """No answer will come: whether it took effect is unknown. No byte of it may leave any more."""

@@ -24,6 +24,8 @@ class RouteParts:
     halts: Halts
     events: RouteEvents
     timing: RouteTiming
+    look_at_topics: Callable[[], None]
+    """Has what is copied decided about anew, soon; `RouteCopier.set_topics` is called then."""
     heartbeats: HeartbeatPassage | None = None
     """For a route that carries them."""
     books: Books | None = None

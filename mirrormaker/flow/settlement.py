@@ -33,6 +33,8 @@ class Settlement:
         """What happens is told in `facts`."""
         self.refresh_leaders = False
         """An answer said that leaders may be others."""
+        self.missed_topics: set[str] = set()
+        """Of the destination: answers said that they are not there."""
         self._hooks = hooks
         self._buffer = buffer
         self._lines = lines
@@ -61,6 +63,8 @@ class Settlement:
         chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
         self._tally.counts.errors[code] += 1
         self.refresh_leaders |= code in LEADER_CODES
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self.missed_topics.add(lane.destination.topic)
         if lane.state is LaneState.COPYING:
             lane.enter(LaneState.SETTLING)
 

@@ -62,12 +62,15 @@ class DestinationWriter:
         on_fact: Callable[[Fact], None],
         obtain_identity: Callable[[ProducerKey], Awaitable[ProducerIdentity]] | None = None,
         introduce: Callable[[int], Awaitable[None]] | None = None,
+        find_held: Callable[[Collection[str]], Collection[str]] = lambda topics: (),
     ) -> None:
         """`obtain_identity`: where producer ids come from; by default any that nobody has used.
-        `introduce`: takes each before it is used.
+        `introduce`: takes each before it is used. `find_held`: of the topics that are written, those that
+        nothing is to be sent to for now.
         """
         self._obtain_identity = obtain_identity
         self._introduce = introduce
+        self._find_held = find_held
         self._cluster = cluster
         self._machine = machine
         self._tasks = tasks
@@ -143,14 +146,16 @@ class DestinationWriter:
         topics = {destination.topic for destination in self._destinations()}
         if topics:
             await self._cluster.refresh(topics)
+        destinations = self._destinations()
+        held = self._find_held({destination.topic for destination in destinations})
         leaders = {
             destination: BrokerId(leader)
-            for destination in self._destinations()
-            if (leader := self._cluster.leader(destination)) is not None
+            for destination in destinations
+            if destination.topic not in held and (leader := self._cluster.leader(destination)) is not None
         }
         self._machine.set_leaders(leaders)
         self.pump()
-        return all(destination in leaders for destination in self._destinations())
+        return all(destination in leaders for destination in destinations)
 
     def _link_to(self, broker: BrokerId) -> ProduceLink:
         link = self._links.get(broker)

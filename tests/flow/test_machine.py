@@ -484,6 +484,33 @@ def test_a_partition_in_line_follows_its_leader_to_a_broker_that_nothing_went_to
     world.check_arrived()
 
 
+def test_nothing_is_sent_to_a_topic_that_was_missed_before_metadata_tells_of_it_again() -> None:
+    world = make_world(partitions=2)
+    sources = [source_of(0), source_of(1)]
+    for source in sources:
+        world.sources[source].append(1)
+    world.perform()
+    world.give_producer_ids()
+    while any(world.machine.partitions[source].position < 1 for source in sources):
+        world.fetch()
+    world.perform()
+    (broker,) = world.destination.wire
+    world.destination.broken[destination_of(sources[0])] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    while world.destination.wire[broker]:
+        world.serve(broker)
+    world.destination.broken.clear()
+    for source in sources:
+        world.sources[source].append(1)
+    world.now_ms += 60_000
+    lanes = [world.machine.partitions[source].lanes[0] for source in sources]
+    assert [lane.leader for lane in lanes] == [None, None]
+    ready = world.machine.ready(world.now_ms)
+    assert (ready.requests, ready.refresh_leaders) == ([], True)
+    world.tell_leaders()
+    world.finish()
+    world.check_arrived()
+
+
 def test_nothing_goes_to_a_new_leader_while_the_old_one_owes_an_answer() -> None:
     world = make_world(1, brokers=2)
     source = source_of(0)
