@@ -27,6 +27,11 @@ from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.tally import Tally
 from mirrormaker.flow.trouble import OBSTACLES, Trouble, TroubleKind
 
+_MET_IN_READING = frozenset(
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
+"""What a node says of records that it comes to read; all else it says before."""
+
 
 class SourceSetbacks:
     """Decides on failures of the source."""
@@ -102,11 +107,11 @@ class SourceSetbacks:
             partition.fetch_bytes = min(partition.fetch_bytes * 2, most)
 
     def got_nothing(self, partition: Partition, answer: FetchedPartition) -> None:
-        """The source answered without records. So it does not refuse any more; but what could not be taken in
-        may only have had no room in the answer, unless nothing is there, or nothing that is wanted.
+        """The source answered without records. What could not be read, or taken in, may only have had no room
+        in the answer, unless nothing is there, or nothing that is wanted; other refusals are over.
         """
-        is_there = answer.source_end > partition.position >= answer.filtered_to
-        if partition.source_error is not None or not is_there:
+        error, is_there = partition.source_error, answer.source_end > partition.position >= answer.filtered_to
+        if not is_there or (error is not None and error not in _MET_IN_READING):
             self.end_rest(partition)
 
     def end_rest(self, partition: Partition) -> None:

@@ -54,6 +54,21 @@ def test_an_answer_that_had_no_room_for_what_it_rests_before_ends_nothing(met: F
     assert waits == [waits[0] << doubled for doubled in range(4)]
 
 
+@pytest.mark.parametrize(
+    "code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+def test_nor_does_it_where_the_node_itself_cannot_read_what_is_there(code: ErrorCode) -> None:
+    world = resting_before(NO_ROOM)
+    partition = world.machine.partitions[SOURCE]
+    for failures in range(1, 4):
+        world.machine.source_failed(SOURCE, code, world.now_ms)
+        told = world.machine.ready(world.now_ms).facts
+        assert [type(fact) for fact in told] == [SourceFailed][failures - 1 :]
+        assert fetch(world, NO_ROOM) == []
+        assert (partition.source_failures, standing_of(partition).state) == (failures, UNREADABLE)
+    assert fetch(world, GONE) == [PartitionRecovered(source=SOURCE, failures=3, at_source=True)]
+
+
 @pytest.mark.parametrize("answer", [NOT_WANTED, GONE], ids=["not wanted", "gone"])
 @pytest.mark.parametrize("met", [DAMAGED, TOO_LARGE], ids=["damage", "obstacle"])
 def test_a_source_that_has_nothing_there_any_more_ends_it(
