@@ -61,6 +61,10 @@ class BucketBooks(Protocol):
     @property
     def standing(self) -> BooksStanding: ...
 
+    def is_due(self, sources: Iterable[TopicPartition]) -> bool:
+        """Whether they lack something about these, as of what was committed without them."""
+        ...
+
     def due(self, positions: Mapping[TopicPartition, LanePositions]) -> tuple[Entry, ...]:
         """What is to be written about these sources now that all before their positions, and nothing from
         there on, is at the destination; the same again, and more, until it is `settled`.

@@ -234,11 +234,20 @@ class BucketTransaction:
     def _awaits_books(self) -> bool:
         return self._books is not None and self._books.standing is BooksStanding.AWAITED
 
+    @property
+    def _keeps_books(self) -> bool:
+        return self._books is not None and self._books.standing is BooksStanding.KEPT
+
+    @property
+    def _owes_books(self) -> bool:
+        """Whether what was committed without them can be written now."""
+        return self._books is not None and self._keeps_books and self._books.is_due(self._partitions)
+
     def _open(self) -> None:
         """Begin a transaction with all partitions that have something to send."""
         self._enter(Phase.OPEN)
         self._to_add = {(HOME, self._positions_at)}
-        if self._books is not None and self._books.standing is BooksStanding.KEPT:
+        if self._books is not None and self._keeps_books:
             self._to_add.add((HOME, self._books.at))
         for lane in self._lanes():
             place = (lane.queue[0].origin, lane.destination) if has_work(lane) else None
@@ -291,7 +300,7 @@ class BucketTransaction:
             is_opening = self._to_add and not self._has_sent
             is_due = not is_opening and not self._puts_off(now_ms)
         if self.phase is Phase.IDLE and is_due:
-            if self._awaits_books or not self._moved(acknowledged):
+            if self._awaits_books or not (self._moved(acknowledged) or self._owes_books):
                 self._is_hurried = False
                 self._times.rest(now_ms)
                 return None

@@ -6,7 +6,7 @@ writes pages of it, or makes them small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from broker.types import TopicPartition
@@ -54,6 +54,9 @@ class BucketLedger:
     @property
     def standing(self) -> BooksStanding:
         return self._whole.standing
+
+    def is_due(self, sources: Iterable[TopicPartition]) -> bool:
+        return self._whole.recorder.is_due(sources)
 
     def due(self, positions: Mapping[TopicPartition, LanePositions]) -> tuple[Entry, ...]:
         whole = self._whole

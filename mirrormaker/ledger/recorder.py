@@ -8,7 +8,7 @@ different buckets end on their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.types import TopicPartition
@@ -243,6 +243,10 @@ class LedgerRecorder:
                 records += _records_of(book)
                 states[book.lane] = book.pages[-1], book.pages[-1].mark()
         return Due(records=tuple(records), states=states)
+
+    def is_due(self, sources: Iterable[TopicPartition]) -> bool:
+        """Whether something of these changed since it was settled."""
+        return any(book.is_changed for book in self._of(*sources))
 
     def settled(self, due: Due) -> None:
         """All of `due` has been written."""

@@ -179,9 +179,14 @@ def test_an_exactly_once_route_keeps_its_ledger_again_a_while_after_it_was_refus
                 await until(lambda: bucket.standing is BooksStanding.KEPT)
                 bucket.refused()
                 assert bucket.standing is BooksStanding.REFUSED
+                ledger.lose(source, TopicPartition("copy", 0), 1, 2)
+                ledger.lose(source, TopicPartition("copy", 0), 3, 4)
+                assert (ledger.recorder.pending_pages, ledger.pages_given_up) == (3, 0)
+                monkeypatch.setattr(route_ledger, "PENDING_PAGES_MAX", 2)
                 monkeypatch.setattr(route_ledger, "REFUSED_MS", 0)
                 bucket.refused()
                 assert bucket.standing is BooksStanding.KEPT
+                assert (ledger.recorder.pending_pages, ledger.pages_given_up) == (1, 2), "it is bounded"
                 assert "may not be written" in (ledger.problem or ""), "not before it has been written"
                 assert bucket.due({source: (5,)})
                 bucket.settled()

@@ -5,7 +5,7 @@ whose owner may die, be frozen or be replaced between any two steps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -365,10 +365,14 @@ class KeptBooks:
     standing: BooksStanding = BooksStanding.KEPT
     told: list[Mapping[TopicPartition, LanePositions]] = field(default_factory=list)
     is_settled: bool = False
+    is_owed: bool = False
 
     @property
     def at(self) -> TopicPartition:
         return BOOKS
+
+    def is_due(self, sources: Iterable[TopicPartition]) -> bool:
+        return self.is_owed and SOURCES[0] in sources
 
     def due(self, positions: Mapping[TopicPartition, LanePositions]) -> tuple[Entry, ...]:
         self.told.append(positions)
@@ -427,6 +431,33 @@ def test_where_books_may_not_be_written_it_goes_on_without() -> None:
     assert bucket.next_step(101) == COMMIT
     bucket.done(101)
     assert (books.told, books.is_settled) == ([], False)
+
+
+def test_what_was_committed_without_books_is_written_once_they_may_be_though_nothing_more_comes() -> None:
+    books = KeptBooks(BooksStanding.REFUSED)
+    bucket, machine = one_partition(1, books)
+    machine.ready(0)
+    bucket.next_step(0)
+    bucket.done(0)
+    (command,) = machine.ready(0).requests
+    answer(machine, command)
+    assert bucket.next_step(100) == writing({SOURCES[0]: (1,)})
+    bucket.done(100)
+    assert bucket.next_step(101) == COMMIT
+    bucket.done(101)
+    books.is_owed = True
+    assert bucket.next_step(1_000) is None, "they may not be written"
+    books.standing = BooksStanding.KEPT
+    assert bucket.next_step(2_000) == AddPartitions(places=frozenset({(HOME, POSITIONS), (HOME, BOOKS)}))
+    bucket.done(2_000)
+    assert bucket.next_step(2_001) == Write(positions={}, entries=(({"page": 1}, {}),))
+    assert books.told == [{SOURCES[0]: (1,)}]
+    bucket.done(2_001)
+    assert bucket.next_step(2_002) == COMMIT
+    bucket.done(2_002)
+    assert books.is_settled
+    books.is_owed = False
+    assert bucket.next_step(3_000) is None
 
 
 # ---- against a destination

@@ -244,12 +244,17 @@ def test_an_exactly_once_route_tells_which_rights_of_its_own_it_lacks_and_goes_o
 
 
 def recorded_ends(cluster: Brokers, topic: str) -> dict[int, int | None]:
-    """How far the ledger tells of the topic, by partition."""
+    """How far the ledger tells of every record of the topic, by partition."""
 
     async def read() -> dict[int, int | None]:
         async with Cluster(cluster.bootstrap) as client:
             lanes = (await find_ledger(client)).lanes
-            return {lane.partition: ledger.next for lane, ledger in lanes.items() if lane.topic == topic}
+        ledgers = {lane.partition: ledger for lane, ledger in lanes.items() if lane.topic == topic}
+        ends: dict[int, int | None] = {}
+        for partition, ledger in ledgers.items():
+            offsets = range(ledger.next or 0)
+            ends[partition] = next((at for at in offsets if not ledger.forward(at).is_exact), ledger.next)
+        return ends
 
     return asyncio.run(read())
 

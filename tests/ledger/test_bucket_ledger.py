@@ -66,6 +66,7 @@ def test_pages_of_the_bucket_are_due_until_they_are_settled_and_no_others() -> N
     assert pages(bucket.due({SOURCE: (4,)})) == [[0, 4]]
     bucket.settled()
     assert bucket.due({SOURCE: (4,)}) == ()
+    assert (bucket.is_due([SOURCE]), bucket.is_due([OTHER])) == (False, True)
     assert pages(BucketLedger(whole).due({OTHER: (1,)})) == [[0, 1]]
 
 
