@@ -71,7 +71,7 @@ class PageMark:
 
 
 class Page:
-    """See the module; it only grows, and goes back to a mark."""
+    """See the module; it only grows."""
 
     __slots__ = (
         "_packed",
@@ -285,8 +285,6 @@ class Page:
         runs = list(self.runs())
         return all(_is_in(runs, run) for run in other.runs())
 
-    # ---- going back
-
     def mark(self) -> PageMark:
         """What it is now."""
         last_length = self._runs[-1] if self._runs else 0
@@ -304,20 +302,6 @@ class Page:
             self.last_ms,
             self.epoch,
         )
-
-    def return_to(self, mark: PageMark) -> None:
-        """Be again what it was."""
-        runs = self._runs
-        del runs[mark.runs * _FIELDS :]
-        if runs:
-            runs[-1] = mark.last_length
-        for at in range(len(runs) - _FIELDS, -1, -_FIELDS):  # what came since told the place of these
-            if mark.to_next is None or runs[at + 1] < mark.to_next:
-                break
-            runs[at + 1] = NOWHERE_KNOWN
-        self.next, self.to_first, self.to_next = mark.next, mark.to_first, mark.to_next
-        self.count, self.more, self.crc, self.source_crc = mark.count, mark.more, mark.crc, mark.source_crc
-        self.first_ms, self.last_ms, self.epoch = mark.first_ms, mark.last_ms, mark.epoch
 
     # ---- as JSON
 

@@ -2,8 +2,8 @@
 
 It is told what arrived (`take`, once a chunk), how far lanes are (`advance`), and hands out what changed
 since it was last `settled`. What was handed out and not settled is handed out again. Where records arrive in
-transactions, `settled` follows the commit and `undo` an abort; each names its sources, as transactions of
-different buckets end on their own.
+transactions, `settled` follows the commit, and names its sources, as transactions of different buckets end on
+their own; one that is aborted ends its lanes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
 from mirrormaker.ledger.page import PART_RUNS_MAX, RUNS_MAX, Page, PageMark
-from mirrormaker.ledger.page_windows import NO_TIME, LaneTime, PageWindows
+from mirrormaker.ledger.page_windows import LaneTime, PageWindows
 
 NO_EPOCHS: Mapping[TopicPartition, int] = {}
 
@@ -93,19 +93,6 @@ class _LaneBook:
         if self.live is not None and not self.is_changed:
             self.pages, self.settled = [self.live], self.live.mark()
             self.is_changed = True
-
-    def undo(self) -> None:
-        """Be again what was settled."""
-        first, anew = self.pages[0], [page for page in self.pages if page.is_anew]
-        if self.settled is not None:
-            first.return_to(self.settled)
-            self.live = first
-        if self.settled is None or anew:
-            begun = anew[-1] if anew else first
-            self.live = None
-            self.first, self.is_anew, self.behind = begun.first, begun.is_anew, begun.behind
-        self.time.youngest_ms = NO_TIME if self.live is None else self.live.last_ms
-        self.pages, self.settled, self.is_changed = [], None, False
 
 
 class LedgerRecorder:
@@ -258,13 +245,6 @@ class LedgerRecorder:
             book.settled = mark
             if book.pages == [page] and page.mark() == mark:
                 book.pages, book.settled, book.is_changed = [], None, False
-
-    def undo(self, sources: Collection[TopicPartition]) -> None:
-        """What arrived of these since it was settled does not count: it will arrive again."""
-        for book in self._of(*sources):
-            if not book.is_changed:
-                continue
-            book.undo()
 
     @property
     def pending_pages(self) -> int:

@@ -277,32 +277,6 @@ def test_a_page_is_what_it_was_after_it_was_written_and_read(steps: list[tuple[s
         assert list(again.runs()) == list(page.runs())
 
 
-@given(st.lists(CALM_STEPS, max_size=20), st.lists(CALM_STEPS, max_size=20))
-def test_what_is_undone_leaves_no_trace(
-    settled: list[tuple[str, object]], undone: list[tuple[str, object]]
-) -> None:
-    mirror, other = Mirror(), Mirror()
-    perform(mirror, settled)
-    perform(other, settled)
-    for name, kept in undone:
-        if name == "copy" and isinstance(kept, list):
-            mirror.copy(kept)
-    mirror.recorder.due()
-    mirror.recorder.undo([SOURCE])
-    mirror.filter = dict(other.filter)
-    assert mirror.recorder.due().records == ()
-    mirror.position = other.position
-    del mirror.destination[len(other.destination) :]
-    for each in mirror, other:
-        each.copy([True, False, True])
-        each.settle()
-    assert _values(mirror) == _values(other)
-
-
-def _values(mirror: Mirror) -> list[dict[str, object]]:
-    return [page.value(3) for page in mirror.ledger.pages()]
-
-
 def test_a_partition_copied_as_it_is_has_one_page_with_one_run_however_long() -> None:
     mirror = Mirror()
     for _ in range(500):
@@ -478,10 +452,6 @@ def test_of_what_epochs_the_copied_records_are_is_known_until_the_source_is_anot
     mirror.copy([False] * 2)
     mirror.settle()
     assert mirror.ledger.reached(None) == (10, (8, 5))
-    mirror.epoch = 6
-    mirror.copy([True] * 2)
-    mirror.recorder.undo([SOURCE])
-    mirror.position, mirror.destination = 10, mirror.destination[:-2]
     mirror.epoch = 7
     mirror.marker()
     mirror.copy([True])
@@ -653,17 +623,6 @@ def test_behind_records_of_unknown_place_no_translation_is_exact(next_offset: in
         (100, False),
         (100, False),
     ]
-
-
-def test_a_place_that_what_is_undone_told_is_not_known_again() -> None:
-    page = Page(0)
-    for source, to, length in ((0, 100, 5), (5, None, 2), (8, None, 1)):
-        page.add_run(source, to, length)
-    mark, before = page.mark(), page.value(0)
-    page.add_run(9, 108, 2)
-    assert [run.to for run in page.runs()] == [100, 105, 107, 108]
-    page.return_to(mark)
-    assert page.value(0) == Page.of(before).value(0) == before
 
 
 def test_what_arrived_as_one_with_very_many_runs_takes_several_pages() -> None:
