@@ -187,7 +187,7 @@ def test_an_exactly_once_route_keeps_its_ledger_again_a_while_after_it_was_refus
                 bucket.refused()
                 assert bucket.standing is BooksStanding.KEPT
                 assert (ledger.recorder.pending_pages, ledger.pages_given_up) == (1, 2), "it is bounded"
-                assert "may not be written" in (ledger.problem or ""), "not before it has been written"
+                assert "lacks the right to Write" in (ledger.problem or ""), "not before it has been written"
                 assert bucket.due({source: (5,)})
                 bucket.settled()
                 assert ledger.problem is None

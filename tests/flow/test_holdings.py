@@ -103,7 +103,7 @@ def test_what_could_not_be_begun_is_news_again_once_it_was_begun() -> None:
 
 
 def test_a_transaction_that_is_not_ended_yet_hides_nothing_that_the_destination_refuses() -> None:
-    full = refused(SOURCE, 3, ErrorCode.KAFKA_STORAGE_ERROR, "destination")
+    full = refused(SOURCE, 3, ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR), "destination")
     assert full is not None
     refusals = {SOURCE: full}
     member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER}))

@@ -61,7 +61,7 @@ def test_nor_does_it_where_the_node_itself_cannot_read_what_is_there(code: Error
     world = resting_before(NO_ROOM)
     partition = world.machine.partitions[SOURCE]
     for failures in range(1, 4):
-        world.machine.source_failed(SOURCE, code, world.now_ms)
+        world.machine.source_failed(SOURCE, ProtocolError(code), world.now_ms)
         told = world.machine.ready(world.now_ms).facts
         assert [type(fact) for fact in told] == [SourceFailed][failures - 1 :]
         assert fetch(world, NO_ROOM) == []
