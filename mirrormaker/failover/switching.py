@@ -74,8 +74,8 @@ class GroupSwitch:
         if not calls_off:
             await lose_unreadable(sides, target.other)
             await self._check_state(target)
-        rehearsal = await rehearse(sides, target)
         try:
+            rehearsal = await rehearse(sides, target)
             if calls_off:
                 await self._cancel(target)
             else:
@@ -118,7 +118,10 @@ class GroupSwitch:
         """
         sides = self._sides
         for side, cluster in sides.clusters.items():
-            left = await closed_topics(cluster, await source_topics(sides, side))
+            try:
+                left = await closed_topics(cluster, await source_topics(sides, side))
+            except BrokerError:
+                continue  # this user may not ask
             if left:
                 await open_topics(cluster, dict.fromkeys(left))
                 self._tell(

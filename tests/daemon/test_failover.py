@@ -473,6 +473,32 @@ def test_a_command_that_was_stopped_while_another_ended_its_work_leaves_no_topic
 
 
 @pytest.mark.timeout(120)
+def test_a_forced_switch_leaves_behind_what_cannot_be_copied_in_time_and_finds_it_later(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 10)
+    producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"10", partition=0)
+    producer.flush(30)
+    done = switch("failover", running.file, "--force", "--timeout", "2")
+    assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "away", [TOPIC])
+    producer.commit_transaction(30)
+    assert "primary has records that never came" in refused("failover", running.file, "orders")
+    done = switch("failover", running.file, "--tail", "copy")
+    assert (done["stage"], done["fenced"]) == ("settled", [])
+    assert records_at(standby) == list(range(11))
+    assert batch_limit(primary) != CLOSED
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(120)
 def test_a_side_that_is_left_fenced_is_told_where_the_end_of_the_drain_cannot_be_recorded(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
 ) -> None:
