@@ -47,7 +47,13 @@ class Written(NamedTuple):
     stood: Mapping[TopicPartition, Place] = {}
     """Those that were copied, and of which the destination has what is written: where they go on."""
     forgotten: Mapping[TopicPartition, int] = {}
-    """Those that were copied and begin anew, as the destination does not have that: how far they had come."""
+    """Those that were copied and begin elsewhere, as the destination does not have that, or has more: how far
+    they had come.
+    """
+    sent_farther: frozenset[TopicPartition] = frozenset()
+    """Of these the ones whose destination has more, which may be of them: they begin at their ends, as the
+    route never sends twice.
+    """
 
 
 class BucketBooks(Protocol):

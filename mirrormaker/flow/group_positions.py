@@ -181,7 +181,9 @@ class GroupPositions:
             former |= written.former
         for source, point in (await self.first(former, Start.EARLIEST)).items():
             points[source] = point._replace(former_position=former[source])
-        found = await self.first(fresh - former.keys() - written.stood.keys(), self._start)
+        begun = fresh - former.keys() - written.stood.keys()
+        found = await self.first(begun - written.sent_farther, self._start)
+        found |= await self.first(begun & written.sent_farther, Start.LATEST)
         await self._note_passed(found, written.forgotten)
         for source, place in written.stood.items():
             self._not_started.pop(source, None)

@@ -98,7 +98,14 @@ class RouteLedger:
         self._route = route.name
         self._source = source
         self._destination = destination
-        self._places = RoutePlaces(route.name, self.view, destination, self.lane, self._note)
+        self._places = RoutePlaces(
+            route.name,
+            self.view,
+            destination,
+            self.lane,
+            self._note,
+            may_repeat=route.delivery is not Delivery.AT_MOST_ONCE,
+        )
         is_transacted = route.delivery is Delivery.EXACTLY_ONCE
         self._windows = PageWindows(span_ms=route.objectives.audit_window_ms, now_ms=clock.now_ms)
         self.recorder = LedgerRecorder(

@@ -41,15 +41,18 @@ class RoutePlaces:
         destination: Cluster,
         lane_of: Callable[[TopicPartition, TopicPartition], LaneId],
         note: Callable[..., None],
+        *,
+        may_repeat: bool,
     ) -> None:
         """`lane_of`: between a source and a destination, of the source's topic as it is now. `note`: takes
-        what a person should know.
+        what a person should know. Without `may_repeat` nothing is to be sent twice.
         """
         self._route = route
         self._view = view
         self._destination = destination
         self._lane_of = lane_of
         self._note = note
+        self._may_repeat = may_repeat
 
     async def written(self, assignments: Collection[Assignment]) -> Written:
         """See `Books`. Raises BrokerError."""
@@ -70,16 +73,16 @@ class RoutePlaces:
             if any(reaches.values()):
                 stood[each.source] = reaches
         lacking = await self._lacking(stood)
-        places = {
-            source: _place_of(reaches) for source, reaches in stood.items() if lacking.isdisjoint(reaches)
-        }
+        there = {source: reaches for source, reaches in stood.items() if lacking.isdisjoint(reaches)}
+        farther = frozenset[TopicPartition]() if self._may_repeat else await self._sent_farther(there)
+        places = {source: _place_of(reaches) for source, reaches in there.items() if source not in farther}
         for source, copied_to in forgotten.items():
             known = source in places
             at = min(places[source].lanes) if known else copied_to
-            goes_on = "there" if known else "start"
+            goes_on = "there" if known else "end" if source in farther else "start"
             self._note("position_forgotten", partition=str(source), copied_to=at, goes_on=goes_on)
-        anew = {source: copied_to for source, copied_to in forgotten.items() if source not in places}
-        return Written(former, places, anew)
+        elsewhere = {source: copied_to for source, copied_to in forgotten.items() if source not in places}
+        return Written(former, places, elsewhere, farther)
 
     async def gone_on(
         self, assignments: Collection[Assignment], read_on: Callable[[], Awaitable[None]]
@@ -147,10 +150,27 @@ class RoutePlaces:
         for to, reach in _items(reaches.values()):
             if reach is not None and reach.to_next:
                 wanted[to] = max(wanted.get(to, 0), reach.to_next)
-        ends = await log_ends(self._destination, wanted)
-        if unknown := wanted.keys() - ends.keys():
-            raise RequestTimedOutError(f"destination: it is not told where {min(unknown)} ends")
+        ends = await self._ends(wanted)
         return frozenset(to for to, end in ends.items() if end < wanted[to])
+
+    async def _sent_farther(self, reaches: Mapping[TopicPartition, _Reaches]) -> frozenset[TopicPartition]:
+        """Sources of which the destination may have more than is written: what a process sent before it was
+        killed is not written yet. What others write there counts as such. Raises as `_lacking`.
+        """
+        told: dict[TopicPartition, int] = {}
+        for to, reach in _items(reaches.values()):
+            told[to] = max(told.get(to, 0), 0 if reach is None else reach.to_next)
+        ends = await self._ends(told)
+        return frozenset(
+            source for source, lanes in reaches.items() if any(ends[to] > told[to] for to in lanes)
+        )
+
+    async def _ends(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See `log_ends`. Raises RequestTimedOutError where one does not say where it ends."""
+        ends = await log_ends(self._destination, reached)
+        if unknown := reached.keys() - ends.keys():
+            raise RequestTimedOutError(f"destination: it is not told where {min(unknown)} ends")
+        return ends
 
 
 def lane_positions(assignment: Assignment) -> LanePositions:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from broker.client.admin import Admin
@@ -414,6 +415,40 @@ def test_a_route_whose_position_the_source_has_forgotten_goes_on_where_its_ledge
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
     wait_until(lambda: numbers_at(destination).total() == 72, "copied again, as it was sent there")
     assert len(events(running, FORGOTTEN)) == PARTITIONS
+
+
+def test_a_route_that_never_sends_twice_passes_over_what_may_have_been_sent(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """What a process had sent before it was killed may not be in the ledger yet."""
+    source, destination = clusters
+    create_topic(source)
+    topics = {"include": [TOPIC], "existing": "append"}
+    running = mirror(source, destination, topics=topics, delivery="at_most_once")
+    running.start()
+    running.wait_copied()
+    write(source, range(30))
+    wait_until(lambda: numbers_at(destination).total() == 30, "copied")
+    forget(source, running)
+    producer = Producer({"bootstrap.servers": address(destination)})
+    producer.produce(COPY, b"99", partition=0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    write(source, range(30, 36))
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    ways = {each: "end" if each == 0 else "there" for each in range(PARTITIONS)}
+    expected = {(f"{TOPIC}-{each}", 10, way) for each, way in ways.items()}
+    wait_until(lambda: len(events(running, FORGOTTEN)) == PARTITIONS, "it is told where they go on")
+    told = {(each["partition"], each["copied_to"], each["goes_on"]) for each in events(running, FORGOTTEN)}
+    assert told == expected
+    passed_over = {number for number in range(30, 36) if number % PARTITIONS == 0}
+    wait_until(
+        lambda: numbers_at(destination).keys() == {*range(36), 99} - passed_over, "what came since elsewhere"
+    )
+    write(source, range(36, 42))
+    wait_until(
+        lambda: numbers_at(destination) == Counter({*range(42), 99} - passed_over),
+        "all goes on, nothing twice",
+    )
 
 
 def test_a_route_whose_position_is_forgotten_and_whose_copies_are_gone_begins_by_its_start(

@@ -32,8 +32,8 @@ class Document:
     """Clusters by name: letters, digits, `.`, `_` and `-`."""
     defaults: Given | None = None
     """What every route says that does not say otherwise: any key of a route but `name`, `from`, `to` and
-    `topics`. Mappings are merged key by key, lists are not; `null` in a route takes back what may be left
-    out.
+    `topics`. Mappings are merged key by key, lists are not; `null` in a route takes back what is none
+    where nobody says it.
     """
     links: tuple[LinkSpec, ...] = ()
     """Limits that all routes between two clusters share."""
