@@ -175,7 +175,8 @@ async def serve(daemon_id: str) -> None:
         await worker.run(orders, writing)
         _log.info("worker_stopped")
     finally:
-        writing.abort()
+        if not writing.is_closing():  # as it is once the daemon was killed
+            writing.abort()
         reading.close()
 
 
