@@ -107,6 +107,7 @@ class Arbiter:
         self._tasks: asyncio.TaskGroup
         self._on_going_on: Callable[[Trouble], None]
         self._store: Callable[[TopicPartition], Awaitable[None]]
+        self._is_copied_still: Callable[[str], Awaitable[bool]]
 
     def refusal(self, source: TopicPartition) -> Trouble | None:
         """What is waited for since the destination has refused records of it, or to commit them."""
@@ -123,12 +124,14 @@ class Arbiter:
         tasks: asyncio.TaskGroup,
         on_going_on: Callable[[Trouble], None],
         store: Callable[[TopicPartition], Awaitable[None]],
+        is_copied_still: Callable[[str], Awaitable[bool]],
     ) -> None:
         """`on_going_on` is called once the machine goes on behind a trouble; `store` then has the position
-        stored, as far as that can be done in time.
+        stored, as far as that can be done in time. `is_copied_still`: whether a topic that was made anew is
+        to be copied as it is now.
         """
         self._machine, self._tasks, self._on_going_on = machine, tasks, on_going_on
-        self._store = store
+        self._store, self._is_copied_still = store, is_copied_still
         early, self._early = self._early, []
         for trouble in early:
             self.meet(trouble)
@@ -382,8 +385,10 @@ class Arbiter:
         await self._notes.write(
             trouble, lambda error: self._on_event("skip_not_noted", partition=place, error=str(error))
         )
+        is_anew = trouble.kind is TroubleKind.TOPIC_RECREATED
+        is_copied = not is_anew or await self._is_copied_still(trouble.source.topic)
         self._passing.pop(trouble.source, None)
-        if self._is_given_up(trouble):
+        if not is_copied or self._is_given_up(trouble):
             return
         partition = self._machine.partitions.get(trouble.source)
         self._machine.go_on(trouble)
@@ -392,7 +397,7 @@ class Arbiter:
         if self._is_given_up(trouble, partition):
             return
         await self._take_back(trouble.source)
-        if trouble.kind is TroubleKind.TOPIC_RECREATED:
+        if is_anew:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
 
     def _is_given_up(self, trouble: Trouble, had: Partition | None = None) -> bool:

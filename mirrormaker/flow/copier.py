@@ -48,6 +48,7 @@ from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.skips import SkipNotes
 from mirrormaker.flow.standing import Standing
 from mirrormaker.flow.timing.route_timing import AtWork
+from mirrormaker.flow.topic_looks import TopicLooks
 from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.topology.model import Delivery, Isolation, Membership, RouteSpec
@@ -82,6 +83,7 @@ class RouteCopier:
         self._link = RouteLink(route, link, expected, clock, parts.timing, on_admitted=self._pump)
         self._crossing = Crossing(route, destination, parts.heartbeats)
         self._renewed = RenewedTopics(destination, parts.look_at_topics)
+        self._looks = TopicLooks(parts.look_at_topics)
         self._commit_due = Signal()
         self._closing = False
         self.takes_part = False
@@ -131,6 +133,7 @@ class RouteCopier:
         """Copy these, source name to destination name; the group rebalances when they change."""
         self._topics = dict(topics)
         self._renewed.looked()
+        self._looks.looked()
         if self._holdings is not None:
             self._holdings.set_topics(topics)
 
@@ -283,7 +286,7 @@ class RouteCopier:
         machine, reader, mode = engine.machine, engine.reader, engine.mode
         is_exact = self.route.delivery is Delivery.EXACTLY_ONCE
         mode.begin(machine, engine.tasks, reader.ranges.topic_id)
-        self.arbiter.begin(machine, engine.tasks, self._gone_on, holdings.store)
+        self.arbiter.begin(machine, engine.tasks, self._gone_on, holdings.store, self._is_copied_still)
         self._link.begin(self._source, self._destination, reader, engine.writer)
         self._parts.timing.begin(
             AtWork(
@@ -378,6 +381,13 @@ class RouteCopier:
     def _tell_not_taken(self, source: TopicPartition, error: BrokerError) -> None:
         assert self._holdings is not None
         self._holdings.not_taken(source, error)
+
+    async def _is_copied_still(self, topic: str) -> bool:
+        """Whether one that was made anew is to be copied as it is now: it may have fewer partitions than its
+        copy.
+        """
+        await self._looks.another()
+        return topic in self._topics
 
     def _gone_on(self, trouble: Trouble) -> None:
         assert self._engine is not None

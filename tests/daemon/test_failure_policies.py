@@ -596,6 +596,25 @@ def test_a_destination_with_more_partitions_is_told_of(
     assert running.stop() == 0
 
 
+def test_nothing_of_a_topic_that_was_made_anew_goes_to_a_copy_with_more_partitions(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 3)
+    produce(source, "flights", range(90), 3)
+    skips = {"topic_recreated": "skip_and_record"}
+    running = mirror(source, destination, on=skips, refresh_interval_ms=3_600_000)
+    running.start()
+    running.wait_copied()
+    delete_topic(source)
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(1000), 1)
+    problem = "'jfk.flights' has 3 partitions at the destination, the source 1"
+    running.wait_for(lambda told: told["obstacles"] == {"flights": problem}, "the mismatch told of")
+    assert count(destination, "jfk.flights", 3) == 90
+    assert running.stop() == 0
+
+
 def test_a_partition_that_the_destination_has_not_stands_and_the_others_go_on(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

@@ -118,6 +118,8 @@ class Scene:
     on_note: Callable[[], None] = lambda: None
     on_store: Callable[[], None] = lambda: None
     """What happens meanwhile."""
+    is_copied: bool = True
+    """What the topic is by now is to be copied."""
 
     def __post_init__(self) -> None:
         route = RouteSpec(
@@ -162,6 +164,10 @@ class Scene:
         self.stored.append((self.position, self.kept.standing(source)))
         self.on_store()
 
+    async def _is_copied_still(self, topic: str) -> bool:
+        assert topic == SOURCE.topic
+        return self.is_copied
+
     def _end(self) -> None:
         self.ends += 1
 
@@ -172,7 +178,9 @@ class Scene:
     async def _run(self, steps: tuple[Callable[[], None], ...]) -> None:
         for step in steps:
             async with asyncio.TaskGroup() as tasks:
-                self.arbiter.begin(self.machine, tasks, lambda trouble: None, self._store)
+                self.arbiter.begin(
+                    self.machine, tasks, lambda trouble: None, self._store, self._is_copied_still
+                )
                 step()
 
     @property
@@ -249,6 +257,16 @@ def test_a_release_holds_for_the_next_process_where_the_partition_is_given_up_be
     scene.run(lambda: scene.arbiter.joined([SOURCE]))
     assert (scene.position, scene.kept.halts) == (trouble.resume_at, {})
     assert scene.state[0] != "halted"
+
+
+def test_a_topic_that_was_made_anew_and_is_not_to_be_copied_as_it_is_does_not_go_on() -> None:
+    skips = FailurePolicies(topic_recreated=FailurePolicy.SKIP_AND_RECORD)
+    for is_copied in (False, True):
+        scene = Scene(skips, is_copied=is_copied)
+        trouble = trouble_of(TroubleKind.TOPIC_RECREATED)
+        scene.run(lambda scene=scene, trouble=trouble: scene.arbiter.meet(trouble))  # type: ignore[misc]
+        assert scene.machine.partitions[SOURCE].may_fetch(0) == is_copied
+        assert (scene.position == trouble.resume_at, bool(scene.stored)) == (is_copied, is_copied)
 
 
 def test_a_release_that_was_gone_by_is_taken_back_by_the_next_process() -> None:
