@@ -97,8 +97,12 @@ class Books(Protocol):
         """These have been assigned to the machine."""
         ...
 
-    async def written(self, assignments: Collection[Assignment]) -> Written:
-        """Of these sources, which have no position. Raises BrokerError when it cannot be told yet."""
+    async def written(
+        self, assignments: Collection[Assignment], kept: Mapping[TopicPartition, Place]
+    ) -> Written:
+        """Of these sources, which have no position in the group. `kept`: where the destination says that some
+        are. Raises BrokerError when it cannot be told yet.
+        """
         ...
 
     async def gone_on(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, LanePositions]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from broker.client.cluster import Cluster
@@ -91,8 +92,10 @@ class PositionKeeper(Protocol):
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
 
-FindWritten = Callable[[Collection[TopicPartition]], Awaitable[Written]]
-"""What is written of these, of which the group has no position. Raises BrokerError."""
+FindWritten = Callable[[Collection[TopicPartition], Mapping[TopicPartition, Place]], Awaitable[Written]]
+"""What is written of these, of which the group has no position, but the destination of some. Raises
+BrokerError.
+"""
 
 
 class GroupPositions:
@@ -144,7 +147,8 @@ class GroupPositions:
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}
         others = {source: at for source, at in known.items() if at is None or isinstance(at, AtLeast)}
-        stored = await self.starting_points(others)
+        kept = {source: at.place for source, at in others.items() if at is not None}
+        stored = await self.starting_points(others, kept)
         further = {
             source: _point_of(at.place)._replace(names_topic=stored[source].names_topic)
             for source, at in others.items()
@@ -154,10 +158,13 @@ class GroupPositions:
         return points | stored | further
 
     async def starting_points(
-        self, partitions: Collection[TopicPartition]
+        self,
+        partitions: Collection[TopicPartition],
+        kept: Mapping[TopicPartition, Place] = MappingProxyType({}),
     ) -> dict[TopicPartition, StartingPoint]:
         """Where to start each partition: at the group's position, else where it was copied last by what is
-        written, else where a new route does; left out where the source does not tell. Raises BrokerError.
+        written, else where a new route does; left out where the source does not tell. `kept`: where the
+        destination says that some are. Raises BrokerError.
         """
         points: dict[TopicPartition, StartingPoint] = {}
         former: dict[TopicPartition, int] = {}
@@ -174,7 +181,7 @@ class GroupPositions:
         written = Written()
         if fresh:  # a source forgets positions along with their topic, and those of groups that rest
             try:
-                written = await self._find_written(fresh)
+                written = await self._find_written(fresh, kept)
             except BrokerError as error:
                 self._leave(fresh, error)
                 fresh = frozenset()

@@ -268,11 +268,14 @@ class Holdings:
             return point
         return point._replace(lanes=place.lanes, destinations=place.destinations, former=place.former)
 
-    async def _find_written(self, sources: Collection[TopicPartition]) -> Written:
+    async def _find_written(
+        self, sources: Collection[TopicPartition], kept: Mapping[TopicPartition, Place]
+    ) -> Written:
         """See `FindWritten`. Raises BrokerError."""
         if self._books is None:
             return Written()
-        return await self._books.written([self._engine.crossing.assignment(source) for source in sources])
+        assignments = [self._engine.crossing.assignment(source) for source in sources]
+        return await self._books.written(assignments, kept)
 
     def _find_led(self, topic: str) -> Led | None:
         """ZooKeeper keeps positions alone."""

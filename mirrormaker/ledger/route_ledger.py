@@ -38,6 +38,7 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.positions import Place
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
@@ -268,10 +269,12 @@ class RouteLedger:
             for lane, position in zip(lanes, lane_positions(assignment), strict=True):
                 self.recorder.begin(lane, position)
 
-    async def written(self, assignments: Collection[Assignment]) -> Written:
+    async def written(
+        self, assignments: Collection[Assignment], kept: Mapping[TopicPartition, Place]
+    ) -> Written:
         if not await self._becomes_known():
             raise RequestTimedOutError(self.problem or f"{LEDGER_TOPIC} is still being read")
-        return await self._places.written(assignments)
+        return await self._places.written(assignments, kept)
 
     async def gone_on(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, LanePositions]:
         if self._delivery is not Delivery.AT_LEAST_ONCE or not await self._becomes_known():

@@ -54,7 +54,9 @@ class RoutePlaces:
         self._note = note
         self._may_repeat = may_repeat
 
-    async def written(self, assignments: Collection[Assignment]) -> Written:
+    async def written(
+        self, assignments: Collection[Assignment], kept: Mapping[TopicPartition, Place]
+    ) -> Written:
         """See `Books`. Raises BrokerError."""
         former: dict[TopicPartition, int] = {}
         forgotten: dict[TopicPartition, int] = {}
@@ -74,12 +76,20 @@ class RoutePlaces:
                 stood[each.source] = reaches
         lacking = await self._lacking(stood)
         there = {source: reaches for source, reaches in stood.items() if lacking.isdisjoint(reaches)}
-        farther = frozenset[TopicPartition]() if self._may_repeat else await self._sent_farther(there)
-        places = {source: _place_of(reaches) for source, reaches in there.items() if source not in farther}
+        known = {source: at for source, at in kept.items() if min(at.lanes) >= forgotten.get(source, 0)}
+        farther = frozenset[TopicPartition]()
+        if not self._may_repeat:
+            unsure = {source: reaches for source, reaches in there.items() if source not in known}
+            farther = await self._sent_farther(unsure)
+        places = {
+            source: known.get(source) or _place_of(reaches)
+            for source, reaches in there.items()
+            if source not in farther
+        }
         for source, copied_to in forgotten.items():
-            known = source in places
-            at = min(places[source].lanes) if known else copied_to
-            goes_on = "there" if known else "end" if source in farther else "start"
+            stands = source in places
+            at = min(places[source].lanes) if stands else copied_to
+            goes_on = "there" if stands else "end" if source in farther else "start"
             self._note("position_forgotten", partition=str(source), copied_to=at, goes_on=goes_on)
         elsewhere = {source: copied_to for source, copied_to in forgotten.items() if source not in places}
         return Written(former, places, elsewhere, farther)

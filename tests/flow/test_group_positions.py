@@ -56,7 +56,7 @@ class Group:
     def _take_event(self, name: str, **details: object) -> None:
         self.events.append({"name": name, **details})
 
-    async def _find_written(self, _: Collection[TopicPartition]) -> Written:
+    async def _find_written(self, *_: object) -> Written:
         return self.written
 
     async def _note_forgotten(self, moves: Moves) -> None:
