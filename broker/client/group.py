@@ -21,11 +21,9 @@ from broker.client.assignors import Assignment, Assignor, RangeAssignor
 from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import Membership, OffsetAndMetadata, commit_offsets, fetch_offsets
-from broker.client.group_protocol import (
-    describe_subscription,
-    read_members,
-)
+from broker.client.group_protocol import describe_subscription, read_members
 from broker.client.group_settings import GroupSettings
+from broker.client.group_share import GroupShare
 from broker.client.heartbeats import Heartbeats
 from broker.client.member_requests import MemberRequests
 from broker.client.subscription import PartitionsCallback, Subscription, SubscriptionPattern, TopicFilter
@@ -56,24 +54,23 @@ class GroupMember:
         on_lost: PartitionsCallback | None = None,
         assignors: Sequence[Assignor] = (RangeAssignor(),),
     ) -> None:
-        """`on_revoked` may still commit;
-
-        `on_lost` (by default the same function) cannot. All are awaited one at a time.
+        """`on_revoked` may still commit; `on_lost` (by default the same function) cannot. All are awaited one
+        at a time.
         """
         if not assignors:
             raise ValueError("a member needs an assignor")
         self.settings = settings
-        self.assignment: frozenset[TopicPartition] = frozenset()
-        self.assignment_user_data: bytes | None = None
-        """What the leader's assignor told this member beside its partitions."""
         self.is_leader = False
         self.problem: str | None = None
         """Why it takes part in no generation: what its last attempt to join ended with, and it tries on."""
         self._cluster = cluster
         self._subscription = _by_this_process(subscription)
-        self._on_assigned = on_assigned
-        self._on_revoked = on_revoked
-        self._on_lost = on_lost or on_revoked
+        self._share = GroupShare(
+            settings.group_id,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost or on_revoked,
+        )
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = all(assignor.cooperative for assignor in assignors)
         self._membership = Membership(instance_id=settings.instance_id)
@@ -104,6 +101,16 @@ class GroupMember:
     @property
     def group_id(self) -> str:
         return self.settings.group_id
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this member has."""
+        return self._share.partitions
+
+    @property
+    def assignment_user_data(self) -> bytes | None:
+        """What the leader's assignor told this member beside its partitions."""
+        return self._share.user_data
 
     @property
     def membership(self) -> Membership:
@@ -158,7 +165,7 @@ class GroupMember:
                 except BrokerError as error:
                     failures += 1
                     await self._recover(error, failures)
-            await self._revoke(self.assignment)
+            await self._share.give_up(self.assignment)
             await self._leave()
         except BrokerError as error:
             _log.warning("group_membership_failed", group=self.group_id, error=str(error))
@@ -274,7 +281,7 @@ class GroupMember:
         if turn is Turn.LOST:
             await self._lose("it stands aside" if self._is_aside else "thrown out of the group")
         elif not self._cooperative:
-            await self._revoke(self.assignment)
+            await self._share.give_up(self.assignment)
 
     def _is_sure_to_join_again(self, error: BrokerError) -> bool:
         """Whether nobody else can have the partitions of a generation that ends with `error` before that."""
@@ -284,23 +291,17 @@ class GroupMember:
 
     async def _fail_to_take_up(self, kept: frozenset[TopicPartition]) -> None:
         """Lose all partitions but these."""
-        if not kept:
+        if kept:
+            await self._share.keep(kept, self.member_id)
+        else:
             await self._lose("its partitions could not be taken up")
-            return
-        added, self.assignment = self.assignment - kept, kept
-        _log.warning(
-            "group_partitions_not_taken_up", group=self.group_id, member=self.member_id, count=len(added)
-        )
-        await self._on_lost(added)
 
     async def _adopt(self, assignment: Assignment) -> None:
         partitions = frozenset(assignment.partitions)
-        given_up, added = self.assignment - partitions, partitions - self.assignment
-        self.assignment_user_data = assignment.user_data
-        if given_up:
-            await self._revoke(given_up)
+        self._share.user_data = assignment.user_data
+        if not self.assignment <= partitions:
+            await self._share.give_up(self.assignment - partitions)
             self._turns.ask(Turn.REJOIN)  # so that the new owners can be given them (KIP-429)
-        self.assignment = partitions
         _log.info(
             "group_generation_adopted",
             group=self.group_id,
@@ -309,31 +310,12 @@ class GroupMember:
             partitions=len(partitions),
             leader=self.is_leader,
         )
-        await self._on_assigned(added)
-
-    async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        """Let the owner give the partitions up. Where it fails to, they are gone all the same."""
-        if not partitions:
-            return
-        try:
-            await self._on_revoked(partitions)
-        except BrokerError as error:
-            _log.warning("group_revocation_failed", group=self.group_id, error=str(error))
-        self.assignment -= partitions
+        await self._share.take_up(partitions - self.assignment)
 
     async def _lose(self, reason: str) -> None:
         """The membership is gone: tell the owner, and forget generation and assignment."""
-        lost, self.assignment = self.assignment, frozenset()
         self._be_named(self.member_id)
-        if lost:
-            _log.warning(
-                "group_partitions_lost",
-                group=self.group_id,
-                member=self.member_id,
-                reason=reason,
-                count=len(lost),
-            )
-            await self._on_lost(lost)
+        await self._share.lose(reason, self.member_id)
 
     async def _next_turn(self) -> Turn:
         """Wait until the generation ends, looking at the metadata now and then."""
