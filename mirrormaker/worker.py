@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import structlog
 
@@ -155,15 +155,13 @@ class Worker:
         }
 
 
-async def serve(daemon_id: str) -> None:
-    """Be the worker that the process's standard input says, until it ends or SIGTERM. Raises
-    GarbledLineError.
-    """
+async def serve(daemon_id: str, orders_from: BinaryIO, pictures_to: BinaryIO) -> None:
+    """Be the worker that the orders say, until they end or SIGTERM. Raises GarbledLineError."""
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     protocol = asyncio.StreamReaderProtocol(orders)
-    reading, _ = await loop.connect_read_pipe(lambda: protocol, sys.stdin)
-    writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+    reading, _ = await loop.connect_read_pipe(lambda: protocol, orders_from)
+    writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, pictures_to)
     try:
         number = await _learn_number(orders)
         if number is None:
@@ -199,8 +197,20 @@ def main() -> int:
     options = parser.parse_args()
     configure_logging(options.log_level)
     settle_memory()
-    asyncio.run(serve(options.daemon))
+    asyncio.run(serve(options.daemon, *_take_pipes()))
     return 0
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Those that orders come by and pictures go by, for this module alone: what a user's function prints goes
+    to where the log goes, and what it reads is nothing.
+    """
+    orders, pictures = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return orders, pictures
 
 
 if __name__ == "__main__":

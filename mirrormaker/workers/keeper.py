@@ -27,6 +27,10 @@ SILENCE_TOLD_MS = 5_000
 """So late it is told of: what it told last may be true no more."""
 START_MS = 120_000
 """It may be silent so long at first: killed sooner, one on a starved machine would never come to work."""
+SECOND_LOOK_MS = 2_000
+"""Is given to one that seems silent, as the process that stood still may be this one: what it was told
+meanwhile lies there unread, and where both stood still the other wants a moment.
+"""
 STOP_TIMEOUT_MS = 25_000
 """How long a worker may take to end once it is asked to; its routes have a little less."""
 
@@ -188,7 +192,7 @@ class WorkerKeeper:
         """Take its pictures until there are no more. Returns why it was killed, None when it was not."""
         try:
             patience_ms = START_MS
-            while (picture := await process.picture(patience_ms)) is not None:
+            while (picture := await _next_picture(process, patience_ms)) is not None:
                 self.picture, patience_ms = picture, SILENCE_MS
                 self._heard_ms = self._clock.monotonic_ms()
                 self._on_picture()
@@ -216,3 +220,11 @@ class WorkerKeeper:
                 await self._ending.wait()
         except TimeoutError:
             return
+
+
+async def _next_picture(process: Process, patience_ms: int) -> dict[str, Any] | None:
+    """Raises as `WorkerProcess.picture`."""
+    try:
+        return await process.picture(patience_ms)
+    except TimeoutError:
+        return await process.picture(SECOND_LOOK_MS)

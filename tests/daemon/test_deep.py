@@ -246,6 +246,33 @@ def test_what_a_function_raises_ends_no_daemon_and_a_signal_does(
     assert running.process.wait(PATIENCE_SECONDS) == 0
 
 
+def test_what_a_function_prints_and_reads_is_no_talk_between_a_worker_and_its_daemon(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = clusters
+    (tmp_path / "talking.py").write_text(
+        "import sys\n"
+        "def change(record):\n"
+        "    print('seen', int(record.value))\n"
+        """    print('{"routes": {}, "at_ms": 1, "digest": ""}')\n"""
+        "    assert sys.stdin.read() == ''\n"
+        "    return record\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    create(source, "flights", 2)
+    produce(source, "flights", range(10), 2)
+    running = mirror(
+        source, destination, transforms=[{"function": "talking:change"}], resources={"workers": 2}
+    )
+    running.start()
+    running.wait_copied()
+    assert len(consume(destination, "jfk.flights", 2, 10)) == 10
+    log = running.log.read_text()
+    assert "seen 9" in log
+    assert "worker_ended" not in log
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("policy", "delivery"),
     [("key", "exactly_once"), pytest.param("round_robin", "at_least_once", marks=pytest.mark.long)],

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
+from mirrormaker.reconcile.limit_board import LIMITS_TOPIC
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.test_mirror import address, create, producer
+from tests.daemon.test_mirror import address, consume, create, producer
 from tests.daemon.test_reconciling import Mesh, route
 
 VALUE = bytes(1_000)
@@ -96,6 +98,39 @@ def test_routes_of_a_link_share_its_limit_and_no_more_passes(
 def share_of(mesh: Mesh, *names: str) -> list[float]:
     """Of the limit that they have together, what each uses just now."""
     return [way(mesh, name).get("share_of_limit") or 0.0 for name in names]
+
+
+def test_workers_and_their_destination_may_go_while_limits_are_told_of(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, cluster: ClusterFactory
+) -> None:
+    """The processes of one daemon need no topic to hear of each other."""
+    lax = cluster("lax")
+    both = mesh.clusters
+    for topic in ("shared", "other"):
+        create(clusters[0], topic, 2)
+        fill(clusters[0], topic, 10)
+    other = route("other", "other")
+    shared = {**route("shared", "shared"), "to": "lax"}
+    mesh.clusters = {**both, "lax": address(lax)}
+    links = [{"from": "jfk", "to": "lax", "bytes_per_second": 1_000_000}]
+    write(mesh, {**shared, "resources": {"workers": 2}}, other, links=links)
+    mesh.mirror.start()
+    mesh.wait_copied("shared", 10)
+    wait_until(lambda: 2 in [link["members"] for link in mesh.told()["links"]], "the limit shared")
+    write(mesh, shared, other, links=links)
+    wait_until(lambda: not mesh.told()["workers"], "the daemon runs it")
+    fill(clusters[0], "shared", 10)
+    assert len(consume(lax, "shared.shared", 2, 20)) == 20
+    mesh.clusters = both
+    mesh.write(other)
+    wait_until(lambda: "shared" not in mesh.told()["routes"], "the route is gone")
+    before = records(mesh, "other")
+    fill(clusters[0], "other", 10)
+    mesh.wait_copied("other", before + 10)
+    assert mesh.mirror.stop() == 0
+    topics = AdminClient({"bootstrap.servers": address(lax)}).list_topics(timeout=10).topics
+    assert "shared.shared" in topics
+    assert LIMITS_TOPIC not in topics
 
 
 @pytest.mark.long

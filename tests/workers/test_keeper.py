@@ -190,12 +190,24 @@ def test_one_that_cannot_be_started_is_tried_again() -> None:
     played(play)
 
 
-@pytest.mark.parametrize("trouble", [TimeoutError(), GarbledLineError("what?")])
-def test_one_that_is_silent_or_talks_nonsense_is_killed_and_replaced(trouble: Exception) -> None:
+def test_one_whose_pictures_were_not_read_for_long_is_not_taken_for_silent() -> None:
+    async def play(world: World) -> None:
+        worker = await world.started(1)
+        worker.tell(TimeoutError())
+        worker.tell(PICTURE)
+        await until(lambda: world.keeper.describe()["state"] == "running")
+        assert (len(world.processes), worker.killed) == (1, False)
+
+    played(play)
+
+
+@pytest.mark.parametrize("troubles", [[TimeoutError(), TimeoutError()], [GarbledLineError("what?")]])
+def test_one_that_is_silent_or_talks_nonsense_is_killed_and_replaced(troubles: list[Exception]) -> None:
     async def play(world: World) -> None:
         first = await world.started(1)
         first.is_deaf = True
-        first.tell(trouble)
+        for trouble in troubles:
+            first.tell(trouble)
         await world.started(2)
         assert first.killed
 
