@@ -55,6 +55,7 @@ class DeepAudit:
         lanes = view.data_lanes(source)
         findings = Findings()
         audit = PartitionAudit(source=source, window=view.windows[source], findings=findings)
+        audit.tell_kept(view.kept_copies(source))
         audit.has_ledger = any((source, to) in view.passes for _, to in lanes)
         if not audit.has_ledger and (problem := view.why_unplaced(source)) is not None:
             audit.problem = problem if audit.window.length else None

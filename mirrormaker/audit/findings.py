@@ -45,9 +45,9 @@ class Outcome(Enum):
     OTHERS = "others"
     """A record of the destination that somebody else may write there."""
     THERE_BEFORE = "there_before"
-    """A record of the destination that stands before all that the ledger knows: it was there before the
-    route, or comes from a log that the source has no more.
-    """
+    """A record of the destination that stands before all that the ledger knows."""
+    LOST_AT_SOURCE = "lost_at_source"
+    """The source lost it after it was copied: it cannot be judged."""
     GONE_AT_SOURCE = "gone_at_source"
     """The source has deleted it: what stands for it cannot be judged."""
     GONE_AT_DESTINATION = "gone_at_destination"

@@ -188,10 +188,22 @@ def last_place(passes: Iterable[Pass], offset: int) -> int | None:
 
 def passes_of(pages: Iterable[Page]) -> list[Pass]:
     """The passes of a lane, of what its source has now, in the order of the destination."""
-    ordered = sorted(pages, key=attrgetter("order"))
-    current = _of_the_log_now(ordered)
+    current, _ = _by_log(pages)
+    return _cut(current)
+
+
+def severed_passes_of(pages: Iterable[Page]) -> list[Pass]:
+    """The same of what was copied from a log that is gone: the source has other records at these offsets
+    since, or none. What it lost at once is in passes of its own.
+    """
+    _, severed = _by_log(pages)
+    return [each for lost in severed for each in _cut(lost)]
+
+
+def _cut(pages: Iterable[Page]) -> list[Pass]:
+    """`pages`: in the order of the destination."""
     cut: list[list[Page]] = []
-    for page in current:
+    for page in pages:
         if not cut or not _ascends(cut[-1], page):
             cut.append([])
         cut[-1].append(page)
@@ -214,14 +226,18 @@ def _takes_up(pages: Sequence[Page], page: Page) -> bool:
     return page.first >= max(reached, default=pages[0].first)
 
 
-def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:
-    """Without pages of a log that is gone: what ends behind where a later one begins anew is of that."""
-    kept: list[Page] = []
-    for page in ordered:
+def _by_log(pages: Iterable[Page]) -> tuple[list[Page], list[list[Page]]]:
+    """Pages, or parts of them, of the log that the source has now, and those of logs that are gone, by log:
+    where a page begins anew, what earlier ones have from there on is of another.
+    """
+    current: list[Page] = []
+    severed: list[list[Page]] = []
+    for page in sorted(pages, key=attrgetter("order")):
         if page.is_anew:
-            kept = [each for each in kept if each.next <= page.first]
-        kept.append(page)
-    return kept
+            severed.append([each.part(page.first, OFFSET_MAX) for each in current if each.next > page.first])
+            current = [each.part(0, page.first) for each in current if each.first < page.first]
+        current.append(page)
+    return current, severed
 
 
 def _source_of(run: PageRun) -> Range:

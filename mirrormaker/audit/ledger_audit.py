@@ -54,6 +54,7 @@ class LedgerAudit:
         view = self._view
         findings = Findings()
         audit = PartitionAudit(source=source, window=view.windows[source], findings=findings)
+        audit.tell_kept(view.kept_copies(source))
         lanes = [
             (to, view.passes[source, to]) for _, to in view.data_lanes(source) if (source, to) in view.passes
         ]

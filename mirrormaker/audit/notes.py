@@ -2,13 +2,15 @@
 
 Notes are of single records, of batches (`last_offset`), or of stretches that went away or were passed over
 (`lost`); see `flow.obstacles` and `flow.skips`. What at most once may have lost is not left out: see
-`flow.losses`. Nor is what a source lost after it was copied: its offsets are those of other records since.
+`flow.losses`. Nor is what a source lost after it was copied (`Truncation`): its offsets are those of other
+records since.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from broker.types import TopicPartition
 from mirrormaker.audit.ranges import Range, joined
@@ -16,6 +18,16 @@ from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.losses import REASON
 from mirrormaker.flow.trouble import ANOTHER_LOG
 from mirrormaker.topology.model import RouteName
+
+
+class Truncation(NamedTuple):
+    """A note of what a source lost after it was copied."""
+
+    lost: Range
+    """Source offsets that had been copied."""
+    reason: str
+    problem: str
+    at_ms: int
 
 
 def noted_ranges(
@@ -31,6 +43,21 @@ def lost_ranges(
 ) -> Mapping[TopicPartition, list[Range]]:
     """The same of those that the route may have lost while it delivered at most once."""
     return _ranges((each for each in entries if _is_loss(*each)), route)
+
+
+def truncations(
+    entries: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, list[Truncation]]:
+    """What the sources of the route lost, by partition, as far as it is noted which offsets."""
+    found: defaultdict[TopicPartition, list[Truncation]] = defaultdict(list)
+    for key, value in entries:
+        if not _is_of_another_log(value):
+            continue
+        reason, problem, at_ms = (value.get(field) for field in ("reason", "problem", "at_ms"))
+        for partition, ranges in _ranges([(key, value)], route).items():
+            if isinstance(reason, str) and isinstance(problem, str) and type(at_ms) is int:
+                found[partition] += [Truncation(lost, reason, problem, at_ms) for lost in ranges]
+    return found
 
 
 def _is_loss(key: Document, value: Document) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.types import TopicPartition
-from mirrormaker.audit.findings import Difference, Findings
+from mirrormaker.audit.findings import Difference, Findings, Outcome
 from mirrormaker.audit.header_check import HeaderFindings
+from mirrormaker.audit.kept_copies import KeptCopies
 from mirrormaker.audit.page_sums import PageSum, WindowSum
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.window_tally import ReadCount
@@ -50,6 +52,13 @@ class PartitionAudit:
     read_windows: tuple[ReadCount, ...] = ()
     """By reading; nothing where that was not asked for."""
     headers: HeaderFindings = field(default_factory=HeaderFindings)
+    kept_copies: Sequence[KeptCopies] = ()
+    """Of what the source lost after it was copied."""
+
+    def tell_kept(self, copies: Sequence[KeptCopies]) -> None:
+        """There are these, which are no difference."""
+        self.kept_copies = copies
+        self.findings.outcomes[Outcome.LOST_AT_SOURCE] += sum(each.count for each in copies)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -110,6 +110,8 @@ def _window_cells(window: WindowCount) -> Iterator[str]:
 def _lines(audits: Sequence[RouteAudit]) -> Iterator[str]:
     for audit in audits:
         yield from _outcome_lines(audit)
+        kept = [each for partition in audit.partitions for each in partition.kept_copies]
+        yield from (f"{audit.route}: {each.line()}" for each in kept[:SHOWN_DIFFERENCES])
         differences = [each for partition in audit.partitions for each in partition.findings.differences]
         yield from _difference_lines(audit, differences)
         yield from _header_lines(audit)
@@ -208,6 +210,7 @@ def _partition_document(audit: PartitionAudit) -> dict[str, Any]:
         "problem": audit.problem,
         **audit.findings.document(),
         "found": [each.document() for each in audit.findings.differences],
+        "lost_at_source": [each.document() for each in audit.kept_copies],
         "windows": [_window_document(window) for window in audit.windows],
         "read_windows": [_read_document(each) for each in audit.read_windows],
         "headers": {

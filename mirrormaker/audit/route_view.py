@@ -17,8 +17,9 @@ from broker.errors import BrokerError
 from broker.types import TopicPartition
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
-from mirrormaker.audit.lane_runs import Pass, passes_of
-from mirrormaker.audit.notes import lost_ranges, noted_ranges
+from mirrormaker.audit.kept_copies import KeptCopies, kept_copies
+from mirrormaker.audit.lane_runs import Pass, passes_of, severed_passes_of
+from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range, joined
 from mirrormaker.audit.returned import read_returned
 from mirrormaker.audit.stored_positions import read_positions
@@ -37,6 +38,8 @@ from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RouteSp
 from mirrormaker.topology.naming import compile_naming
 
 READ_TIMEOUT_MS = 30_000
+PassesByLane = dict[tuple[TopicPartition, TopicPartition], list[Pass]]
+"""By source and destination."""
 _POLICY, _TIMES = "cleanup.policy", "message.timestamp.type"
 _CODEC, _AS_SENT = "compression.type", "producer"
 
@@ -70,6 +73,9 @@ class RouteView:
     """What the ledger knows of each lane, by source and destination; nothing of those that it does not."""
     indexes: Mapping[TopicPartition, DestinationIndex]
     """By partition of the destination."""
+    severed: Mapping[tuple[TopicPartition, TopicPartition], list[Pass]] = field(default_factory=dict)
+    """As `passes`, of what was copied from logs that the source has no more."""
+    truncations: Mapping[TopicPartition, list[Truncation]] = field(default_factory=dict)
     notes: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     lost: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     """What the route may have lost while it delivered at most once."""
@@ -111,6 +117,18 @@ class RouteView:
             for number, destination in self.data_lanes(source)
             if destination == to
         ]
+
+    def kept_copies(self, source: TopicPartition) -> list[KeptCopies]:
+        """Of what the source lost of a partition after it was copied, those that the destination has."""
+        found: list[KeptCopies] = []
+        for _, to in self.data_lanes(source):
+            severed = self.severed.get((source, to))
+            if not severed or to not in self.to_ends:
+                continue
+            passes = [each for _, _, known in self.lanes_to(to) for each in known]
+            kept = Range(self.to_starts[to], self.to_reached[to]).within(self.to_windows[to])
+            found += kept_copies(source, to, severed, passes, kept, self.truncations.get(source, ()))
+        return found
 
     def untold_topics(self, source: TopicPartition) -> set[str]:
         """Topics that a partition is judged by, and whose settings are not told, each with its cluster."""
@@ -181,7 +199,7 @@ async def view_route(
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
-    passes, indexes = _read_lanes(view, route, source, lanes, existing)
+    passes, severed, indexes = _read_lanes(view, route, source, lanes, existing)
     lanes = _with_former(lanes, passes, to_ends.keys())
     to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
@@ -209,6 +227,8 @@ async def view_route(
         to_reached=to_reached,
         passes=passes,
         indexes=indexes,
+        severed=severed,
+        truncations=truncations(noted, route.name),
         notes=noted_ranges(noted, route.name),
         lost=lost_ranges(noted, route.name),
         returned=returned,
@@ -274,12 +294,13 @@ def _read_lanes(
     source: Cluster,
     lanes: Mapping[TopicPartition, LaneMap],
     existing: Iterable[TopicPartition],
-) -> tuple[dict[tuple[TopicPartition, TopicPartition], list[Pass]], dict[TopicPartition, DestinationIndex]]:
-    """Passes of the route's own lanes, and what is known of each of these partitions of the destination. In
-    the lane of a merged topic there may be pages of other routes, and in one that is written at both ends
-    those from other clusters.
+) -> tuple[PassesByLane, PassesByLane, dict[TopicPartition, DestinationIndex]]:
+    """Passes of the route's own lanes, those of what was copied from logs that the source has no more, and
+    what is known of each of these partitions of the destination. In the lane of a merged topic there may be
+    pages of other routes, and in one that is written at both ends those from other clusters.
     """
-    passes: dict[tuple[TopicPartition, TopicPartition], list[Pass]] = {}
+    passes: PassesByLane = {}
+    severed: PassesByLane = {}
     by_destination: dict[TopicPartition, tuple[list[Pass], list[Pass]]] = {to: ([], []) for to in existing}
     own = {
         lane: each
@@ -294,10 +315,11 @@ def _read_lanes(
         others = passes_of(page for page in ledger.pages() if page.route not in (None, route.name))
         here, elsewhere = by_destination.setdefault(lane.destination, ([], []))
         (here if lane.cluster == source.cluster_id else elsewhere).extend(mine)
-        elsewhere.extend(others)
+        lost = severed_passes_of(ledger.of_route(route.name))
+        elsewhere.extend([*others, *lost])
         if lane in own and mine:
-            passes[own[lane], lane.destination] = mine
-    return passes, {to: DestinationIndex(*found) for to, found in by_destination.items()}
+            passes[own[lane], lane.destination], severed[own[lane], lane.destination] = mine, lost
+    return passes, severed, {to: DestinationIndex(*found) for to, found in by_destination.items()}
 
 
 async def _carried_ids(source: Cluster) -> frozenset[int]:

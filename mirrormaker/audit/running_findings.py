@@ -13,7 +13,7 @@ from mirrormaker.audit.findings import Findings, Outcome
 
 DIFFERENCES_SHOWN = 20
 """Of one partition, and of all together."""
-_STANDING = frozenset({Outcome.PENDING, Outcome.BEFORE_START})
+_STANDING = frozenset({Outcome.PENDING, Outcome.BEFORE_START, Outcome.LOST_AT_SOURCE})
 """Outcomes that an audit finds again and again: they are as they were last."""
 
 

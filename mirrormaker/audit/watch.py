@@ -55,6 +55,8 @@ class AuditWatch:
         """The partitions that the last audit was of: what became of others is told by who has them."""
         self._judged: dict[TopicPartition, int] = {}
         """Source offsets before these have been judged."""
+        self._severed: Mapping[TopicPartition, Collection[Range]] = {}
+        """What the source had lost of them after it was copied, the last time."""
         self._looked_to: Mapping[Lane, int] = {}
         """The same of destination offsets that no page knows of, by lane."""
         self._ends: Mapping[TopicPartition, int] = {}
@@ -111,14 +113,17 @@ class AuditWatch:
 
     def _heed_recreated(self, view: RouteView) -> None:
         """Begin anew with what was made anew since the last time: a topic has another id then, or ends before
-        what was judged.
+        what was judged, or its log was cut since.
         """
         here = _recreated(self._source, {each.topic for each in view.partitions}, self._ids_here)
         there = _recreated(self._destination, {to.topic for to in view.to_ends}, self._ids_there)
+        severed = _severed(view)
         for source, judged in list(self._judged.items()):
-            if source.topic in here or judged > view.ends.get(source, judged):
+            is_cut = severed[source] != self._severed.get(source, severed[source])
+            if source.topic in here or is_cut or judged > view.ends.get(source, judged):
                 del self._judged[source]
                 self._found.forget(source)
+        self._severed = severed
         known = self._looked_to.items()
         self._looked_to = {
             (source, to): looked_to
@@ -174,6 +179,14 @@ class AuditWatch:
             "differences": {each.value: findings.differing[each] for each in DifferenceKind},
             "found": [each.document() for each in findings.differences],
         }
+
+
+def _severed(view: RouteView) -> dict[TopicPartition, list[Range]]:
+    """By partition of the source, what it lost after it was copied."""
+    severed: dict[TopicPartition, list[Range]] = {each: [] for each in view.partitions}
+    for (source, _), passes in view.severed.items():
+        severed[source] += [each.source for each in passes]
+    return severed
 
 
 def _recreated(cluster: Cluster, topics: Collection[str], known: dict[str, TopicId]) -> set[str]:

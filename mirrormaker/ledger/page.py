@@ -285,6 +285,34 @@ class Page:
         runs = list(self.runs())
         return all(_is_in(runs, run) for run in other.runs())
 
+    def part(self, first: int, end: int) -> Page:
+        """What a page that does not grow any more tells of these source offsets. The sums of its checksums
+        are of all that it has, not of a part.
+        """
+        if first <= self.first and self.next <= end:
+            return self
+        part = Page(
+            max(self.first, first),
+            is_anew=self.is_anew and first <= self.first,
+            by=self.by,
+            behind=self.behind,
+            route=self.route,
+        )
+        to_end = self.to_next
+        for source, to, length in self.runs():
+            skipped, kept = max(first - source, 0), min(end - source, length)
+            if kept > skipped:
+                part.add_run(source + skipped, None if to == NOWHERE_KNOWN else to + skipped, kept - skipped)
+            if kept < length and to != NOWHERE_KNOWN:
+                to_end = to + max(kept, 0)
+                break
+        part.cover(min(self.next, end))
+        if self.more and part.to_next is not None:
+            part.more, part.to_next = self.more, to_end
+        part.add_sums(None, None)
+        part.first_ms, part.last_ms = self.first_ms, self.last_ms
+        return part
+
     def mark(self) -> PageMark:
         """What it is now."""
         last_length = self._runs[-1] if self._runs else 0

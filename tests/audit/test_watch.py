@@ -190,3 +190,16 @@ def test_nodes_that_tell_no_id_for_a_while_have_not_made_a_topic_anew(
         assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(100, 100))]
     audits.here.topics["flights"].topic_id = TopicId(UUID(int=3))
     assert audits.audit() == [(ONE, Range(0, 100)), (OTHER, Range(0, 100))]
+
+
+def test_a_source_that_was_cut_is_judged_from_its_beginning_though_it_has_grown_past_what_was_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audits = Audits(monkeypatch)
+    audits.audit()
+    audits.view = replace(
+        exactly_once_view({ONE: lane((0, 0, 60), (60, 200, 90)), OTHER: lane((0, 100, 100))}, 400),
+        severed={(ONE, TO): lane((60, 60, 40))},
+    )
+    assert audits.audit() == [(ONE, Range(0, 150)), (OTHER, Range(100, 100))]
+    assert audits.audit() == [(ONE, Range(150, 150)), (OTHER, Range(100, 100))]

@@ -1,0 +1,71 @@
+"""Audits of routes whose source lost records after they were copied, on real clusters: what the destination
+has kept of them is told, and all else is judged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedCluster
+from broker.types import TopicPartition
+from tests.conftest import ClusterFactory
+from tests.daemon.audits import audit, found
+from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.tampered_logs import altered_value, dropped, tamper
+from tests.daemon.test_failure_policies import copied, lose_end_and_position, notes
+from tests.daemon.test_mirror import _count as count
+from tests.daemon.test_mirror import consume, produce
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        "at_least_once",
+        pytest.param("exactly_once", marks=pytest.mark.long),
+        pytest.param("at_most_once", marks=pytest.mark.long),
+    ],
+)
+def test_what_a_source_lost_after_it_was_copied_is_told_and_all_else_is_judged(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    """One page of the ledger tells of what stands before the cut, and of what stood behind it."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery, source_truncated="skip_and_record")
+    lose_end_and_position(running, source, tmp_path)
+    produce(source, "flights", range(150, 250), 1)
+    running.start()
+    wait_until(lambda: count(destination, "jfk.flights", 1) >= 250, "everything that there is now copied")
+    assert running.stop() == 0
+    copies = consume(destination, "jfk.flights", 1, 250)
+    offsets = {int(each.value() or b""): each.offset() for each in copies}
+    ((_, note),) = notes(destination)
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route), route["problem"]) == (0, [], None), options
+        assert (route["records"], route["equal"]) == (200, 200), options
+        assert route["outcomes"] == {"lost_at_source": 50}, options
+        ((lost,),) = (each["lost_at_source"] for each in route["partitions"])
+        assert (lost["offsets"], lost["count"], lost["to_topic"]) == ([100, 150], 50, "jfk.flights")
+        assert lost["to_offsets"] == [offsets[100], offsets[149] + 1]
+        assert (lost["reason"], lost["noted_at_ms"]) == ("source_truncated", note["at_ms"])
+    text = mirrormaker("audit", str(running.file)).stdout
+    assert "flights-0 offsets 100 to 149: the source lost them after they were copied" in text
+    place = TopicPartition("jfk.flights", 0)
+    tamper(destination, {place: (altered_value, offsets[50])})
+    tamper(destination, {place: (dropped, offsets[200])})
+    produce(destination, "jfk.flights", range(120, 121), 1)
+    code, route = audit(running.file)
+    assert (code, [each[0] for each in found(route)]) == (2, ["unexplained"]), found(route)
+    code, route = audit(running.file, "--deep")
+    assert (code, {each[:2] for each in found(route)}) == (
+        2,
+        {("altered", 50), ("missing", 150), ("unexplained", 199)},
+    )
+    assert route["outcomes"]["lost_at_source"] == 50
