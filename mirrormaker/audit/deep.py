@@ -6,7 +6,7 @@ destination.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -20,7 +20,7 @@ from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.header_check import HeaderCheck
 from mirrormaker.audit.lane_comparison import LaneComparison
-from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place
+from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place, may_lack
 from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
@@ -212,15 +212,16 @@ class DeepAudit:
     async def _name_strangers(
         self, comparison: LaneComparison, source: TopicPartition, to: TopicPartition, number: int
     ) -> None:
-        wanted = {item.content for item in comparison.strangers.items}
+        wanted = {item.content: item.offset for item in reversed(comparison.strangers.items)}
         if wanted:
             comparison.strangers.name(await self._find(source, to, number, wanted))
 
     async def _find(
-        self, source: TopicPartition, to: TopicPartition, number: int, wanted: Collection[int]
+        self, source: TopicPartition, to: TopicPartition, number: int, wanted: Mapping[int, int]
     ) -> dict[int, Origin]:
-        """Where contents are at the source: the first record that has each, in this partition or in others
-        that lead to the same place; last, one that would lead there if the topic had other partitions.
+        """Where contents are at the source, of which each stands at that place of the destination: the first
+        record that has it, in this partition or in others that lead to the same place; last, one that would
+        lead there if the topic had other partitions.
         """
         lanes = self._view.lanes_to(to)
         own = [each for each in lanes if each[0] == source] or [(source, number, [])]
@@ -228,12 +229,12 @@ class DeepAudit:
         found: dict[int, Origin] = {}
         for is_wide in (False, True):
             for lane, index, passes in looked_at:
-                left = [each for each in wanted if each not in found]
+                left = {each: place for each, place in wanted.items() if each not in found}
                 expectation = self._expectations.of(lane, to, index, is_wide=is_wide, tells_filtered=True)
                 if is_wide and expectation.places is None:
                     continue
                 if left:
-                    found |= await self._find_in(lane, index, passes, expectation, frozenset(left))
+                    found |= await self._find_in(lane, index, passes, expectation, left)
         return found
 
     async def _find_in(
@@ -242,7 +243,7 @@ class DeepAudit:
         number: int,
         passes: Sequence[Pass],
         expectation: Expectation,
-        wanted: Collection[int],
+        wanted: Mapping[int, int],
     ) -> dict[int, Origin]:
         view = self._view
         if expectation.is_wide and expectation.places is not None:
@@ -263,6 +264,7 @@ class DeepAudit:
                             is_behind=item.offset >= reached,
                             is_elsewhere=expectation.is_wide,
                             is_filtered=item.outcome is Outcome.LEFT_OUT,
+                            may_be_untold=may_lack(passes, item.offset, wanted[item.content]),
                         )
                 if len(found) == len(wanted):
                     break

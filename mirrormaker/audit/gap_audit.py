@@ -23,7 +23,7 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import columns_of, items_of
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
-from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.lane_runs import Pass, may_lack, pass_before
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
@@ -54,7 +54,9 @@ Lane = tuple[TopicPartition, TopicPartition]
 """Source and destination."""
 
 
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
+    """Where a record at the destination may come from."""
+
     offset: int
     is_filtered: bool
     """The filters of the route let it go, as they are now."""
@@ -200,27 +202,37 @@ class GapAudit:
         these are not known to be anywhere else.
         """
         holes = self._holes(source, passes)
-        wanted = {item.content for item in items if holes or self._may_be_left(item)}
+        lost = self._view.may_be_lost(source)
+        wanted = {item.content for item in items if holes or lost or self._may_be_left(item)}
         origins = await self._find(source, to, number, passes, gap, wanted)
         left: list[Item] = []
-        found: dict[int, None] = {}
+        found: list[int] = []
+        taken = set[int]()
         reached = self._first(source, passes, gap)
         for item in items:
             is_any = self._may_be_left(item)
-            known = [each for each in origins.get(item.content, ()) if is_any or _is_in(holes, each.offset)]
+            known = [
+                each
+                for each in origins.get(item.content, ())
+                if is_any or _is_in(holes, each.offset) or _is_in(lost, each.offset)
+            ]
             if not known:
                 left.append(item)
                 continue
-            offset, is_filtered = next((each for each in known if each.offset not in found), known[0])
-            is_again = offset in found or any(isinstance(each.place_of(offset), int) for each in passes)
+            offset, is_filtered = next((each for each in known if each.offset not in taken), known[0])
+            is_again = offset in taken or any(isinstance(each.place_of(offset), int) for each in passes)
             is_repeated = offset >= reached if item.may_repeat is None else item.may_repeat
             if not is_again and (not is_filtered or _is_in(holes, offset)):
-                found[offset] = None
+                taken.add(offset)
+                found.append(offset)
             elif is_repeated:
+                findings.outcomes[Outcome.REPEATED] += 1
+            elif offset not in taken and _is_in(lost, offset) and may_lack(passes, offset, gap.first):
+                taken.add(offset)  # what is known of it is what a seek had copied again
                 findings.outcomes[Outcome.REPEATED] += 1
             else:
                 left.append(item)
-        return left, list(found)
+        return left, found
 
     def _may_be_left(self, item: Item) -> bool:
         """Whether a process of the route may have ended before it wrote down that it had sent a record, be it
@@ -259,9 +271,9 @@ class GapAudit:
         passes: Sequence[Pass],
         gap: Range,
         wanted: AbstractSet[int],
-    ) -> dict[int, list[_Origin]]:
+    ) -> dict[int, list[Origin]]:
         """By content, records that a process may have left there."""
-        found: dict[int, list[_Origin]] = {}
+        found: dict[int, list[Origin]] = {}
         expectation = self._expectations.of(source, to, number, tells_filtered=True)
         for within in self._origins(source, passes, gap):
             if found.keys() >= wanted:
@@ -269,13 +281,14 @@ class GapAudit:
             async with aclosing(self._reading.items(source, expectation, within)) as items:
                 async for item in items:
                     if item.content in wanted:
-                        origin = _Origin(item.offset, item.outcome is Outcome.LEFT_OUT)
+                        origin = Origin(item.offset, item.outcome is Outcome.LEFT_OUT)
                         found.setdefault(item.content, []).append(origin)
         return found
 
     def _origins(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> Iterator[Range]:
         """Where what was left there may come from. At least once a process that starts again begins with
-        these very records. At most once they are in what has no known place, most likely in what follows.
+        these very records. At most once they are in what has no known place, most likely in what follows, or
+        in what the pass before them lacks there, where a seek had it copied again.
         """
         view = self._view
         first = self._first(source, passes, gap)
@@ -285,6 +298,10 @@ class GapAudit:
             holes = list(outside(placed, whole))
         else:
             holes = self._holes(source, passes)
+        before = pass_before(passes, gap.first)
+        if before is not None and view.may_be_lost(source):
+            near = Range(first, first + gap.length + SLACK_OFFSETS).within(whole)
+            yield before.lacking_at(gap.first).within(near)
         yield from (hole for hole in holes if hole.next > first)
         yield from (hole for hole in reversed(holes) if hole.next <= first)
         if view.repeaters.are_any:

@@ -328,20 +328,18 @@ class LaneComparison:
                 lacking[index] = extra[index] = None
                 self._add(DifferenceKind.ALTERED, item.offset, there.offset)
 
-    def _may_be_lost(self, item: Item) -> bool:
-        at_most_once = self._terms.delivery is Delivery.AT_MOST_ONCE
-        return at_most_once or any(each.first <= item.offset < each.next for each in self._terms.lost)
-
     def _is_given_up(self, item: Item) -> bool:
         """Whether it may be lost where the ledger would have it."""
         known = self._known
         return (
-            known is not None and self._may_be_lost(item) and not isinstance(known.place_of(item.offset), int)
+            known is not None
+            and self._terms.may_be_lost(item.offset)
+            and not isinstance(known.place_of(item.offset), int)
         )
 
     def _name_lacking(self, item: Item) -> None:
         place = None if self._known is None else self._known.place_of(item.offset)
-        if self._may_be_lost(item) and not isinstance(place, int):
+        if self._terms.may_be_lost(item.offset) and not isinstance(place, int):
             if self._beside[item.content]:
                 self._beside[item.content] -= 1
                 self._findings.equal += 1

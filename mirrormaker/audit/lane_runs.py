@@ -123,6 +123,22 @@ class Pass:
             return to
         return self._tos[index + 1] if index + 1 < len(self._tos) else None
 
+    def may_lack(self, offset: int, to: int) -> bool:
+        """Whether a process may have left a copy of the record at a source offset at that place, and ended
+        before it wrote that down.
+        """
+        within = self.lacking_at(to)
+        is_between = within.first <= offset < within.next
+        return is_between and self.place_of(offset) is Whereabouts.UNRECORDED
+
+    def lacking_at(self, to: int) -> Range:
+        """Source offsets between those of the records before and behind that place; where none is behind it,
+        all that follow.
+        """
+        index = bisect_right(self._tos, to) - 1
+        first = self._known[index].source + self._known[index].length if index >= 0 else 0
+        return Range(first, self._sources[index + 1] if index + 1 < len(self._sources) else OFFSET_MAX)
+
     def places(self) -> Iterator[Range]:
         """Destination offsets of its records."""
         return (Range(run.to, run.to + run.length) for run in self._known)
@@ -184,6 +200,18 @@ def last_place(passes: Iterable[Pass], offset: int) -> int | None:
     """Where the last copy of the record at a source offset is; None: none is known."""
     places = (each.place_of(offset) for each in passes)
     return max((place for place in places if isinstance(place, int)), default=None)
+
+
+def pass_before(passes: Iterable[Pass], to: int) -> Pass | None:
+    """The one with the last record before that place; None: none has any."""
+    before = max(passes, key=lambda each: each.place_before(to), default=None)
+    return None if before is None or before.place_before(to) < 0 else before
+
+
+def may_lack(passes: Iterable[Pass], offset: int, to: int) -> bool:
+    """See `Pass.may_lack`: of the pass before that place."""
+    before = pass_before(passes, to)
+    return before is not None and before.may_lack(offset, to)
 
 
 def passes_of(pages: Iterable[Page]) -> list[Pass]:

@@ -39,6 +39,11 @@ class LaneTerms:
     kin: OtherPasses = field(default_factory=OtherPasses)
     """Of the lane: they may have what this one left out, or left to another lane."""
 
+    def may_be_lost(self, offset: int) -> bool:
+        """Whether at most once may have lost the record at a source offset, or not told the ledger of it."""
+        is_lossy = self.delivery is Delivery.AT_MOST_ONCE
+        return is_lossy or any(each.first <= offset < each.next for each in self.lost)
+
     def difference(
         self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None
     ) -> Difference:

@@ -21,7 +21,6 @@ from mirrormaker.audit.page_sums import sum_window
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.windows import TimeWindow
-from mirrormaker.topology.model import Delivery
 
 
 class LedgerAudit:
@@ -147,8 +146,7 @@ def judge_source(
         for unnoted in outside(notes, hole):
             findings.outcomes[Outcome.RETURNED] += total(each.within(unnoted) for each in returned)
             for part in outside(returned, unnoted):
-                is_lossy = view.route.delivery is Delivery.AT_MOST_ONCE
-                lost = [part] if is_lossy else view.lost.get(source, ())
+                lost = view.may_be_lost(source)
                 may_be_lost += [each.within(part) for each in lost]
                 for missed in outside(lost, part):
                     _judge_hole(source, lanes[0], missed, findings)

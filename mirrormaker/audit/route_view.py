@@ -18,7 +18,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
 from mirrormaker.audit.kept_copies import KeptCopies, kept_copies
-from mirrormaker.audit.lane_runs import Pass, passes_of, severed_passes_of
+from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, passes_of, severed_passes_of
 from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range, joined
 from mirrormaker.audit.returned import read_returned
@@ -146,6 +146,12 @@ class RouteView:
             f"its records go to {lanes} partitions, among those of others, and only the ledger, which has"
             " nothing of it, says which went where"
         )
+
+    def may_be_lost(self, source: TopicPartition) -> Sequence[Range]:
+        """Source offsets of which at most once may have lost some, or not told the ledger."""
+        if self.route.delivery is Delivery.AT_MOST_ONCE:
+            return [Range(0, OFFSET_MAX)]
+        return self.lost.get(source, ())
 
     def begun_at(self, source: TopicPartition, passes: Sequence[Pass]) -> int:
         """The source offset that the route began at, of which these passes tell; earlier ones were not asked

@@ -32,6 +32,9 @@ class Origin(NamedTuple):
     is_filtered: bool = False
     """The filters of the route let it go, as they are now."""
 
+    may_be_untold: bool = False
+    """Whoever copied what stands around the stranger may have left it there and not told the ledger."""
+
     @property
     def explains(self) -> bool:
         """Whether it tells how a copy came about."""
@@ -55,16 +58,21 @@ class Strangers:
         self._findings = findings
         self._known = known
         self._index = index
+        self._brought = set[Origin]()
+        """Those of which a stranger has been explained, of several that have to be."""
 
     def name(self, found: Mapping[int, Origin]) -> None:
         """Say what the strangers are; `found`: where contents were found at the source. What a mirror
         repeated may have been compacted away there.
         """
-        known, brought = self._known, set[Origin]()
+        known = self._known
         for item in self.items:
             origin = found.get(item.content)
             is_explained = origin is not None and origin.explains
             if origin is not None and is_explained and self._is_repeated(origin, item):
+                self._findings.outcomes[Outcome.REPEATED] += 1
+            elif origin is not None and origin not in self._brought and self._is_untold(origin, item):
+                self._brought.add(origin)
                 self._findings.outcomes[Outcome.REPEATED] += 1
             elif not self._terms.is_exclusive and not self._is_doubled(origin, item):
                 self._findings.outcomes[Outcome.OTHERS] += 1
@@ -74,8 +82,8 @@ class Strangers:
                 before = None if known is None else known.source_before(item.offset)
                 unexplained = self._terms.difference(DifferenceKind.UNEXPLAINED, before, item.offset)
                 self._findings.add(unexplained)
-            elif self._is_of_another(origin) and origin not in brought:
-                brought.add(origin)
+            elif self._is_of_another(origin) and origin not in self._brought:
+                self._brought.add(origin)
             else:
                 place = origin.offset, item.offset, origin.source
                 self._findings.add(self._terms.difference(DifferenceKind.DOUBLED, *place))
@@ -96,6 +104,14 @@ class Strangers:
             and is_unknown
             and origin.source != self._terms.source
         )
+
+    def _is_untold(self, origin: Origin, there: Item) -> bool:
+        """Whether a process that delivered at most once left the copy and did not tell the ledger: what that
+        knows is what a seek had copied again.
+        """
+        is_known = origin.place is not None and not origin.is_elsewhere
+        is_lossy = self._terms.may_be_lost(origin.offset)
+        return is_known and is_lossy and origin.may_be_untold and not self._index.is_owned(there.offset)
 
     def _is_repeated(self, origin: Origin, there: Item) -> bool:
         """Whether a copy was left by a process that ended before it wrote it down: at least once, the record

@@ -99,6 +99,46 @@ def test_what_a_mirror_left_may_have_been_compacted_away_at_the_source(
     assert findings.outcomes[Outcome.GONE_AT_SOURCE] == 2 - unexplained
 
 
+@pytest.mark.parametrize(
+    ("delivery", "lost", "unexplained"),
+    [
+        (Delivery.AT_MOST_ONCE, [], [15]),
+        (Delivery.EXACTLY_ONCE, [Range(10, 20), Range(30, 40)], [15]),
+        (Delivery.EXACTLY_ONCE, [], [*range(10, 20), *range(30, 40)]),
+    ],
+    ids=["at most once", "at most once then", "exactly once"],
+)
+def test_what_at_most_once_did_not_write_down_is_repeated_where_a_seek_had_it_copied_again_and_is_there_once(
+    monkeypatch: pytest.MonkeyPatch, delivery: Delivery, lost: list[Range], unexplained: list[int]
+) -> None:
+    """Of 10 to 19 nothing was written down, nor of 30 to 39, the last; 12 is there in the place of 15."""
+    view = exactly_once_view({ONE: lane((0, 0, 10), (20, 20, 10), (0, 40, 40))}, 80)
+    view = replace(view, route=replace(view.route, delivery=delivery), lost={ONE: lost})
+
+    async def read(_: object, gap: Range, __: object) -> list[Item]:
+        contents = ((place, 12 if place == 15 else place) for place in range(gap.first, gap.next))
+        return [Item(place, content, content, 0, may_repeat=False) for place, content in contents]
+
+    async def find(*_: object) -> dict[int, list[gap_audit.Origin]]:
+        return {content: [gap_audit.Origin(content, is_filtered=False)] for content in range(40)}
+
+    async def judge() -> Findings:
+        gaps, findings = GapAudit(view, {}), Findings()
+        monkeypatch.setattr(gaps, "_read_there", read)
+        monkeypatch.setattr(gaps, "_find", find)
+        assert await gaps.lane(ONE, TO, view.passes[ONE, TO], findings) == []
+        return findings
+
+    findings = asyncio.run(judge())
+    places = [
+        place
+        for each in findings.differences
+        for place in range(each.destination_offset or 0, (each.destination_offset or 0) + each.count)
+    ]
+    assert places == unexplained
+    assert findings.outcomes[Outcome.REPEATED] == 20 - len(unexplained)
+
+
 def test_a_record_that_stands_where_a_marker_may_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     view = exactly_once_view({ONE: lane((0, 0, 2), (2, 3, 2), (4, 6, 2))}, 9)
     assert look(monkeypatch, view, [5]) == [(ONE, 5, 1)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Findings
-from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.lane_runs import Pass, may_lack
 from mirrormaker.audit.lane_terms import LaneTerms
+from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.strangers import Origin, Strangers
 from mirrormaker.topology.model import Delivery
 from tests.audit.views import lane
@@ -60,3 +64,35 @@ def test_a_copy_of_what_filters_let_go_is_a_mirrors_of_before_they_came_or_comes
 ) -> None:
     origin = Origin(SOURCE, 3, place, is_filtered=True)
     assert named(origin, may_repeat=may_repeat, known=KNOWN if has_ledger else None) == name
+
+
+@pytest.mark.parametrize(
+    ("delivery", "lost", "may_be_untold", "place", "names"),
+    [
+        (Delivery.AT_MOST_ONCE, (), True, 12, ["repeated", "doubled"]),
+        (Delivery.EXACTLY_ONCE, (Range(3, 4),), True, 12, ["repeated", "doubled"]),
+        (Delivery.EXACTLY_ONCE, (), True, 12, ["doubled", "doubled"]),
+        (Delivery.AT_MOST_ONCE, (), False, 12, ["doubled", "doubled"]),
+        (Delivery.AT_MOST_ONCE, (), True, None, ["doubled", "doubled"]),
+    ],
+)
+def test_what_at_most_once_did_not_write_down_is_repeated_once_where_it_was_copied_again(
+    delivery: Delivery, lost: Sequence[Range], may_be_untold: bool, place: int | None, names: list[str]
+) -> None:
+    """Also where it is named in the end, and the other was long before."""
+    findings = Findings()
+    terms = LaneTerms(source=SOURCE, destination=DESTINATION, delivery=delivery, lost=lost)
+    strangers = Strangers(terms, findings, KNOWN, DestinationIndex([KNOWN]))
+    for at in (9, 10):
+        strangers.items = [Item(at, 7, 7, 7, may_repeat=False)]
+        strangers.name({7: Origin(SOURCE, 3, place, may_be_untold=may_be_untold)})
+    told = {each.value: count for each, count in findings.outcomes.items()}
+    told |= {each.value: count for each, count in findings.differing.items()}
+    assert told == Counter(names)
+
+
+def test_what_a_process_may_have_left_at_a_place_lies_between_those_around_it() -> None:
+    passes = lane((0, 0, 10), (20, 20, 10), (0, 40, 40))
+    assert [each for each in range(40) if may_lack(passes, each, 15)] == list(range(10, 20))
+    assert [each for each in range(35) if may_lack(passes, each, 30)] == list(range(30, 35))
+    assert not may_lack(lane((0, 5, 10)), 12, 3), "nothing is known before it"

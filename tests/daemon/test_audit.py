@@ -404,6 +404,39 @@ def test_copies_of_a_process_that_was_killed_before_it_wrote_them_down_are_repea
     assert found(audit(file, "--deep")[1]) == [("doubled", 19, 80, 1)]
 
 
+def test_what_at_most_once_wrote_without_telling_its_ledger_is_repeated_once_a_seek_had_it_copied_again(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path
+) -> None:
+    """Killed between what it wrote down, and behind all of it; then it is sent back."""
+    topic = "untold"
+    to, name = f"jfk.{topic}", f"route-{topic}"
+    create(sides[0], topic, 1, **KEPT)
+    file = topology(tmp_path, sides, topic, delivery="at_most_once", commit_interval_ms=60_000)
+    running = mirror.of_file(file)
+    for end, is_killed in ((20, False), (40, True), (50, False), (60, True)):
+        write(sides[0], topic, numbered(range(end - (20 if end <= 40 else 10), end)))
+        running.start()
+        running.until(lambda end=end: end_of(sides[1], to) == end, "copied")  # type: ignore[misc]
+        if is_killed:
+            running.kill()
+        else:
+            assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(file, *options)
+        assert (code, found(route), route["equal"], route["outcomes"]) == (0, [], 60, {}), options
+    wait_until(lambda: mirrormaker("seek", str(file), name, "--to", "earliest").returncode == 0, "sent back")
+    running.start()
+    running.until(lambda: end_of(sides[1], to) == 120, "copied again")
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(file, *options)
+        assert (code, found(route), route["equal"]) == (0, [], 60), options
+        assert route["outcomes"] == {"repeated": 60}, options
+    write(sides[1], to, numbered([25, 55]))
+    assert found(audit(file)[1]) == [("unexplained", 59, 120, 2)]
+    assert found(audit(file, "--deep")[1]) == [("doubled", 25, 120, 1), ("doubled", 55, 121, 1)]
+
+
 def test_what_was_copied_before_a_filter_came_is_equal_and_what_was_copied_again_is_repeated(
     mirror: MirrorFactory, sides: Sides, tmp_path: Path
 ) -> None:
