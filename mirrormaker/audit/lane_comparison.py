@@ -186,10 +186,19 @@ class LaneComparison:
         elif item.outcome is Outcome.BY_FUNCTION:
             self._findings.outcomes[Outcome.BY_FUNCTION] += 1
             self._tell_tally(item, there)
+        elif self._is_overwritten(item, there.offset):
+            self._absent(item, there.offset)
         else:
             self._alignment.take_source([item])
             self._alignment.take_destination([there])
             self._heed_alignment()
+
+    def _is_overwritten(self, item: Item, place: int) -> bool:
+        """Whether what stands where it was written is for others to judge: of several that the lane wrote
+        there, as to a destination that was made anew, the last at the source stands there.
+        """
+        others = self._terms.kin.sources_at(place)
+        return self._index.is_contested(place) and (not others or max(others) > item.offset)
 
     def _take_unplaced(self, item: Item, place: Whereabouts) -> None:
         if place is not Whereabouts.SOMEWHERE and self._terms.kin.have_copy_of(item.offset):

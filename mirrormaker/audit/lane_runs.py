@@ -188,6 +188,11 @@ class OtherPasses:
         """Whether any of them copied the record at a source offset."""
         return any(each.has_copy_of(offset) for each in chain(self.before, self.behind))
 
+    def sources_at(self, to: int) -> list[int]:
+        """The source offsets of what they wrote to that place."""
+        sources = (each.source_of(to) for each in chain(self.before, self.behind))
+        return [source for source in sources if source is not None]
+
     def left(self, offset: int, *, is_copied: bool) -> bool:
         """Whether those before left the record at a source offset to this pass: they dealt with it and made
         no copy, or they did not, and `is_copied` by this one.

@@ -246,14 +246,21 @@ def test_what_a_process_writes_behind_one_that_took_over_is_there_once() -> None
 
 
 def test_what_stands_in_the_places_of_a_destination_that_was_made_anew_is_nothing_repeated() -> None:
-    """It went on there with 20: what stood before is altered, and the rest is as it should be."""
+    """It went on there with 20: what stood before is missing, and the rest is as it should be."""
     pages = [page(0, 0, 10), page(20, 0, 5), page(10, 10, 10), page(25, 5, 25)]
     findings = compare_all(pages, range(20, 50), 50)
     assert findings.outcomes == {}
     assert [(each.kind.value, each.source_offset, each.count) for each in findings.differences] == [
-        ("altered", 0, 20)
+        ("missing", 0, 20)
     ]
     assert (findings.records, findings.equal) == (50, 30)
+    altered = compare_all(pages, [*range(20, 23), 99, *range(24, 50)], 50)
+    altered.sort()
+    assert [(each.kind.value, each.source_offset, each.count) for each in altered.differences] == [
+        ("missing", 0, 10),
+        ("missing", 10, 10),
+        ("altered", 23, 1),
+    ]
 
 
 def test_what_is_elsewhere_too_is_repeated_only_where_nobody_else_wrote_to_its_place() -> None:

@@ -842,12 +842,12 @@ def test_what_a_destination_has_that_was_made_anew_with_more_partitions_is_equal
     code, route = audit(running.file, "--deep")
     assert (code, route["records"], route["equal"], route["outcomes"]) == (2, 900, 600, {}), route
     differing = {
-        (each["offset"] + at, each["partition"])
+        (each["kind"], each["offset"] + at, each["partition"])
         for partition in route["partitions"]
         for each in partition["found"]
         for at in range(each["count"])
     }
-    assert differing == {(number // 2, number % 2) for number in range(300)}
+    assert differing == {("missing", number // 2, number % 2) for number in range(300)}
 
 
 @pytest.mark.long
