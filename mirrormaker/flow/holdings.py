@@ -32,6 +32,7 @@ from mirrormaker.flow.engine import Engine
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.lane_note import Arrears, arrears_in, noted_place
 from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.lost_ends import with_lost_ends
@@ -491,8 +492,10 @@ class Holdings:
         held = [lost for lost in self._lost.values() if not (lost.is_fenced or lost.sources.isdisjoint(mine))]
         if not held:
             return None
-        count = len(frozenset[TopicPartition]().union(*(lost.sources for lost in held)) & mine)
-        return f"transactions of {count} partitions are not committed: {held[-1].reason}"
+        waiting = frozenset[TopicPartition]().union(*(lost.sources for lost in held)) & mine
+        count = sum(source.topic != HEARTBEATS_TOPIC for source in waiting)
+        what = f"{count} partitions" if count else "heartbeats"
+        return f"transactions of {what} are not committed: {held[-1].reason}"
 
     def _may_wait(self, source: TopicPartition) -> bool:
         """Whether something of it is not committed, as far as is known."""

@@ -179,9 +179,15 @@ class KeptTopic:
         except TimeoutError:
             raise RequestTimedOutError(
                 f"topic {self.name} was not read to its end within {self._timeout_ms} ms: "
-                + ", ".join(f"{each} is to be read up to {end}" for each, end in behind.items())
-                + "; a transaction that is open holds back what follows it"
+                + self._why_short(behind)
             ) from None
+
+    @staticmethod
+    def _why_short(behind: Mapping[TopicPartition, int]) -> str:
+        if not behind:
+            return "its cluster does not say where it ends"
+        ends = ", ".join(f"{each} is to be read up to {end}" for each, end in behind.items())
+        return f"{ends}; a transaction that is open holds back what follows it"
 
     async def _ends(self) -> dict[TopicPartition, int]:
         """Ends of all partitions, beyond what readers of committed records see."""

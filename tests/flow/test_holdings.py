@@ -20,6 +20,7 @@ from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.holdings import Holdings
 from mirrormaker.flow.losses import Loss, LossNotes
 from mirrormaker.flow.machine import FlowMachine
@@ -31,6 +32,7 @@ from tests.plan.worlds import route
 from tests.storage.samples import ManualClock
 
 SOURCE, OTHER = TopicPartition("flights", 0), TopicPartition("planes", 0)
+HEARTBEATS = TopicPartition(HEARTBEATS_TOPIC, 0)
 
 
 def ignore(*_: object, **__: object) -> None:
@@ -394,6 +396,30 @@ def test_a_partition_shows_what_its_transactions_are_refused_for_while_its_bucke
     assert holdings.not_begun == {SOURCE: said}
     refusals.clear()
     assert holdings.not_begun == {}
+
+
+@pytest.mark.parametrize(
+    ("sources", "what"),
+    [({SOURCE, OTHER, HEARTBEATS}, "2 partitions"), ({HEARTBEATS}, "heartbeats")],
+)
+def test_partitions_that_await_a_commit_are_counted_without_that_of_heartbeats_which_no_status_has(
+    sources: set[TopicPartition], what: str
+) -> None:
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE, OTHER, HEARTBEATS}))
+    engine = surroundings()
+    engine.machine.counts = SimpleNamespace(buckets_lost=0)
+    engine.tasks = SimpleNamespace(create_task=lambda task, name: task.close())
+    holdings = holdings_of(engine, member)
+    lost = LostBucket(
+        key=ProducerKey(0, 0, None),
+        sources=frozenset(sources),
+        reason="may not write",
+        is_fenced=False,
+        wait_ms=1,
+        has_gone_on=lambda: False,
+    )
+    holdings.lose_bucket(lost)
+    assert holdings.problem == f"transactions of {what} are not committed: may not write"
 
 
 def test_a_bucket_that_is_lost_again_is_told_once_for_each_reason_until_it_is_committed() -> None:

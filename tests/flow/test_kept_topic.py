@@ -19,7 +19,7 @@ from broker.client.identity_source import IdempotentIdentity
 from broker.client.metadata import ClusterMetadata
 from broker.client.producer_identity import ProducerIdentity
 from broker.client.topic_admin import NewTopic, TopicAdmin
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import ErrorCode, ProtocolError, RequestTimedOutError
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import KeptView, decode_document, encode_document
 from tests.client.running import until
@@ -73,6 +73,23 @@ def test_what_is_on_its_way_to_a_cluster_that_hangs_holds_up_no_end(cluster: Clu
             put = asyncio.create_task(topic.put([({"number": 2}, {})]))
             await until(lambda: bool(topic._producer._sender.unsettled()))
             put.cancel()
+
+    try:
+        run(node, main)
+    finally:
+        os.kill(node.pids[1], signal.SIGCONT)
+
+
+@pytest.mark.timeout(120)
+def test_a_cluster_that_does_not_say_where_a_topic_ends_is_told_of(cluster: ClusterFactory) -> None:
+    node = cluster()
+
+    async def main(client: Cluster) -> None:
+        async with KeptTopic(client, NAME, timeout_ms=2_000) as topic:
+            await topic.read_to_end()
+            os.kill(node.pids[1], signal.SIGSTOP)
+            with pytest.raises(RequestTimedOutError, match="within 2000 ms: its cluster does not say where"):
+                await topic.read_to_end()
 
     try:
         run(node, main)
