@@ -190,7 +190,12 @@ class DeepAudit:
             is_kept_here = source.topic not in view.compacted_sources
             is_kept_there = to.topic not in view.compacted_destinations | view.rewritten_destinations
             check = HeaderCheck(
-                stretch.known, stretch.source, stretch.to, here=is_kept_here, there=is_kept_there
+                stretch.known,
+                stretch.source,
+                stretch.to,
+                here=is_kept_here,
+                there=is_kept_there,
+                is_overwritten=view.indexes[to].is_any_contested,
             )
         one = self._reader(view.source, source, stretch.source, committed_only(view.route))
         other = self._reader(view.destination, to, stretch.to, committed=True)

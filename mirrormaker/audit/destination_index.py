@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, joined
 
 
 class _Owned(NamedTuple):
@@ -24,7 +24,7 @@ class DestinationIndex:
         """`others`: of other routes and sources, which judge nothing here: they are nobody's neighbours."""
         self._own: Sequence[_Owned] = sorted(_places_of(passes))
         self._owned: Sequence[_Owned] = sorted([*self._own, *_places_of(others)])
-        self._contested = list(_overlaps(self._owned))
+        self._contested = joined(_overlaps(self._owned))
 
     def is_owned(self, offset: int) -> bool:
         """Whether the record there is known to any lane."""
@@ -35,6 +35,11 @@ class DestinationIndex:
         """Whether several records were written there: the destination has lost its end, or was made anew."""
         index = bisect_right(self._contested, (offset, 1 << 63)) - 1
         return index >= 0 and offset < self._contested[index].next
+
+    def is_any_contested(self, within: Range) -> bool:
+        """Whether several records were written to any of these places."""
+        index = bisect_right(self._contested, (within.next - 1, 1 << 63)) - 1
+        return index >= 0 and within.first < self._contested[index].next
 
     @property
     def first(self) -> int | None:

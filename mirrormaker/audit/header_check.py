@@ -7,7 +7,7 @@ That is no comparison of records: it tells which side has changed since, where r
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.records.batch import BatchHeader
@@ -32,15 +32,26 @@ class HeaderFindings:
 class HeaderCheck:
     """Of one pass, or a part of it."""
 
-    def __init__(self, known: Pass, source: Range, to: Range, *, here: bool, there: bool) -> None:
+    def __init__(
+        self,
+        known: Pass,
+        source: Range,
+        to: Range,
+        *,
+        here: bool,
+        there: bool,
+        is_overwritten: Callable[[Range], bool] = lambda _: False,
+    ) -> None:
         """`source`, `to`: what is read of it. `here`, `there`: whether the log at the source, and that at the
-        destination, has its batches as they were written, and not compacted.
+        destination, has its batches as they were written, and not compacted. `is_overwritten`: whether others
+        stand at any of these places since.
         """
         self._known = known
         self._pages = [page for page in known.sums if page.source.within(source) == page.source]
         self._firsts = [page.source.first for page in self._pages]
         self._to = to
         self._here, self._there = here, there
+        self._is_overwritten = is_overwritten
         self._source = [0] * len(self._pages)
         self._destination = [0] * len(self._pages)
 
@@ -81,7 +92,9 @@ class HeaderCheck:
                 findings.changed_destination.append(page.source)
 
     def _is_read(self, page: PageSum) -> bool:
-        return page.to is not None and page.to.within(self._to) == page.to
+        if page.to is None or page.to.within(self._to) != page.to:
+            return False
+        return not self._is_overwritten(page.to)
 
 
 def told_ranges(ranges: Sequence[Range], shown: int = 3) -> str:

@@ -14,7 +14,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.lost_places import lost_places
+from mirrormaker.audit.lost_places import lost_places, uncertain_offsets
 from mirrormaker.audit.lost_records import LostRecords
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
@@ -70,6 +70,7 @@ class LedgerAudit:
                 self._all_missing(source, to, passes, findings)
                 continue
             judge_end(view, source, to, passes, findings)
+            audit.problem = audit.problem or _why_uncertain(view, source, to, passes)
             try:
                 found += await self._gaps.lane(source, to, passes, findings)
             except CorruptRecordsError as error:
@@ -111,6 +112,32 @@ class LedgerAudit:
                     count=count,
                 )
             )
+
+
+def _why_uncertain(
+    view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]
+) -> str | None:
+    """Why it cannot be told whether all of it is there: another partition's records were written to the same
+    places, as to a topic that was made anew.
+    """
+    kept = Range(view.to_starts[to], view.to_reached[to])
+    if not view.indexes[to].is_any_contested(kept):
+        return None
+    others = [
+        place.within(kept)
+        for lane, _, known in view.lanes_to(to)
+        if lane != source
+        for each in known
+        for place in each.places()
+    ]
+    uncertain = uncertain_offsets([run for each in passes for run in each.known_runs], others)
+    count = total(each.within(view.windows[source]) for each in uncertain)
+    if not count:
+        return None
+    return (
+        f"{to} was made anew, or lost its end: records of several partitions were written to the places of "
+        f"{count:,} of this, and --deep says whether they are there"
+    )
 
 
 def judge_source(

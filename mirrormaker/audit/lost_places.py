@@ -4,13 +4,14 @@ was made anew, and others may stand there since. Pure.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.audit.ranges import Range, common, joined, outside
 from mirrormaker.ledger.page import PageRun
 
 
@@ -61,6 +62,24 @@ def lost_places(runs: Sequence[PageRun], end: int) -> list[Placed]:
         for each in _without_repeats(lost)
         for part in outside(there, each.source)
     )
+
+
+def uncertain_offsets(runs: Iterable[PageRun], others: Iterable[Range]) -> list[Range]:
+    """Source offsets of the records that were written nowhere but to places of others; `others`: where those
+    of other lanes were written. Which stand there the ledger does not tell.
+    """
+    placed = _joined(runs)
+    shared = list(common(joined(Range(each.to, each.to_next) for each in placed), joined(others)))
+    if not shared:
+        return []
+    certain: list[Range] = []
+    for each in placed:
+        places = Range(each.to, each.to_next)
+        index = max(bisect_right(shared, (places.first, places.next)) - 1, 0)
+        end = bisect_left(shared, (places.next, 0))
+        certain += [each.at(part).source for part in outside(shared[index:end], places)]
+    known = joined(certain)
+    return [part for each in joined(each.source for each in placed) for part in outside(known, each)]
 
 
 def _joined(runs: Iterable[PageRun]) -> list[Placed]:

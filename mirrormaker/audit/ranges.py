@@ -62,6 +62,19 @@ def outside(covered: Sequence[Range], within: Range) -> Iterator[Range]:
         yield Range(at, within.next)
 
 
+def common(one: Sequence[Range], other: Sequence[Range]) -> Iterator[Range]:
+    """What both cover; either as `joined` makes them."""
+    at = at_other = 0
+    while at < len(one) and at_other < len(other):
+        part = one[at].within(other[at_other])
+        if part.length:
+            yield part
+        if one[at].next < other[at_other].next:
+            at += 1
+        else:
+            at_other += 1
+
+
 def covered_by(pages: Iterable[Page]) -> list[Range]:
     """The source offsets that pages of a lane deal with, as far as they are of the log that the source has
     now: a page that begins anew says that what earlier pages have from there on is of one that is gone.

@@ -193,3 +193,16 @@ def test_places_that_may_not_be_read_are_taken_for_markers_unless_they_are_longe
     assert audited.problem is not None
     assert "jfk.flights-0 cannot be read" in audited.problem
     assert (audited.findings.equal, audited.findings.has_differences) == (4, False)
+
+
+def test_what_was_written_to_places_of_other_partitions_is_not_judged_without_reading() -> None:
+    """The destination was made anew, and each went on in the places of the other."""
+    view = exactly_once_view({ONE: lane((0, 0, 9), (9, 9, 4)), OTHER: lane((0, 9, 4), (4, 0, 9))}, 13)
+    audited = asyncio.run(LedgerAudit(view).partition(ONE, ()))
+    assert audited.problem == (
+        "jfk.flights-0 was made anew, or lost its end: records of several partitions were written to the "
+        "places of 13 of this, and --deep says whether they are there"
+    )
+    again = {ONE: lane((0, 0, 9), (9, 9, 4), (0, 13, 13)), OTHER: lane((0, 9, 4), (4, 0, 9))}
+    audited = asyncio.run(LedgerAudit(exactly_once_view(again, 26)).partition(ONE, ()))
+    assert audited.problem is None, "all of it has been copied again since"

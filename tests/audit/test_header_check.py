@@ -8,10 +8,12 @@ import pytest
 
 from broker.records.batch import BatchHeader, read_header
 from broker.records.builder import BatchBuilder
+from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.header_check import HeaderCheck, HeaderFindings
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ranges import Range
 from mirrormaker.ledger.page import Page
+from tests.audit.views import lane
 
 PLACED = 100
 """How much later everything is at the destination."""
@@ -75,6 +77,19 @@ def test_pages_that_are_not_read_whole_and_compacted_logs_are_not_judged() -> No
     assert check([9] * 4, [9] * 4, Range(5, 20)).changed_source == [Range(10, 20)]
     findings = check([9] * 4, [9] * 4, here=False, there=False)
     assert (findings.pages, findings.changed_source, findings.changed_destination) == (0, [], [])
+
+
+def test_pages_in_whose_places_others_stand_since_are_not_judged_there() -> None:
+    index = DestinationIndex([known(), *lane((50, PLACED + 15, 5), (80, PLACED + 30, 5))])
+    assert index.is_any_contested(Range(PLACED + 10, PLACED + 16))
+    assert not index.is_any_contested(Range(PLACED + 10, PLACED + 15))
+    assert not index.is_any_contested(Range(PLACED + 20, PLACED + 40))
+    checked = HeaderCheck(known(), WHOLE, THERE, here=True, there=True, is_overwritten=index.is_any_contested)
+    for at, crc in ((0, 9), (10, 9)):
+        checked.take_destination(header(PLACED + at, crc))
+    findings = HeaderFindings()
+    checked.end(findings)
+    assert findings.changed_destination == [Range(0, 10)]
 
 
 def test_records_whose_place_is_not_known_count_at_the_source_and_leave_their_page_there_unjudged() -> None:

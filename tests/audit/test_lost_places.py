@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.audit.lost_places import lost_places
+from mirrormaker.audit.lost_places import lost_places, uncertain_offsets
+from mirrormaker.audit.ranges import Range
 from mirrormaker.ledger.page import PageRun
 
 
@@ -38,6 +39,23 @@ def test_what_is_at_no_place_any_more_is_lost(
     assert [
         (tuple(each.source), each.to) for each in lost_places([PageRun(*run) for run in runs], end)
     ] == lost
+
+
+@pytest.mark.parametrize(
+    ("runs", "others", "uncertain"),
+    [
+        ([(0, 0, 10)], [], []),
+        ([(0, 0, 10)], [(10, 20)], []),
+        ([(0, 0, 10), (10, 20, 10)], [(4, 8), (29, 35)], [(4, 8), (19, 20)]),
+        ([(0, 0, 10), (0, 20, 6)], [(0, 10)], [(6, 10)]),  # the first have been copied again
+        ([(0, 0, 10), (10, 0, 10)], [(2, 3), (5, 6)], [(2, 3), (5, 6), (12, 13), (15, 16)]),
+    ],
+)
+def test_what_stands_only_where_others_were_written_too_is_uncertain(
+    runs: list[tuple[int, int, int]], others: list[tuple[int, int]], uncertain: list[tuple[int, int]]
+) -> None:
+    ranges = [Range(*each) for each in others]
+    assert uncertain_offsets([PageRun(*run) for run in runs], ranges) == uncertain
 
 
 @given(seed=st.integers(0, 1 << 32))

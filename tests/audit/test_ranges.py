@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
+from mirrormaker.audit.ranges import Range, common, covered_by, joined, outside, total
 from mirrormaker.ledger.page import Page
 
 ranges = some.builds(
@@ -30,6 +30,11 @@ def test_joined_ranges_are_the_same_offsets_and_do_not_touch(given: list[Range])
 @given(some.lists(ranges), ranges)
 def test_what_is_outside_is_what_none_of_them_cover(given: list[Range], within: Range) -> None:
     assert offsets(*outside(joined(given), within)) == offsets(within) - offsets(*given)
+
+
+@given(some.lists(ranges), some.lists(ranges))
+def test_what_is_common_is_what_both_cover(given: list[Range], other: list[Range]) -> None:
+    assert offsets(*common(joined(given), joined(other))) == offsets(*given) & offsets(*other)
 
 
 def page(first: int, end: int, to_first: int | None, *, is_anew: bool = False) -> Page:

@@ -848,6 +848,10 @@ def test_what_a_destination_has_that_was_made_anew_with_more_partitions_is_equal
         for at in range(each["count"])
     }
     assert differing == {("missing", number // 2, number % 2) for number in range(300)}
+    assert [each["headers"]["changed_destination"] for each in route["partitions"]] == [[], []]
+    by_ledger = audit(running.file)[1]
+    assert by_ledger["equal"] >= 600
+    assert all("--deep says whether" in (each["problem"] or "") for each in by_ledger["partitions"])
 
 
 @pytest.mark.long
