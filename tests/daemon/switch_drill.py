@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition as Position
 
 from tests.client.reading_members import Brokers
 from tests.daemon.conftest import MirrorProcess, mirrormaker, wait_until
+from tests.daemon.failover_pair import KILLED, SECONDS, TOPIC, kill_at_write, wait_count
 from tests.daemon.test_carried_groups import read
-from tests.daemon.test_failover import KILLED, SECONDS, TOPIC, kill_at_write, wait_count
 from tests.daemon.test_mirror import address, produce
 
 SIDES = {"failover": "standby", "failback": "primary"}

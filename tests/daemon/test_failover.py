@@ -4,174 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
-import yaml
-from confluent_kafka import Producer
 
-from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
 from mirrormaker.failover.fence import close_topics
-from mirrormaker.plan.settings import FENCE
 from mirrormaker.reconcile.control import CONTROL_TOPIC
-from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
+from tests.daemon.failover_pair import (
+    CLOSED,
+    KILLED,
+    SECONDS,
+    TOPIC,
+    Pair,
+    ask,
+    batch_limit,
+    begun,
+    group_file,
+    kill_at_write,
+    open_transaction,
+    records_at,
+    refused,
+    states,
+    status_text,
+    stopped_at_write,
+    switch,
+    wait_count,
+    wait_states,
+)
 from tests.daemon.test_carried_groups import commit, committed, read, reader
 from tests.daemon.test_failure_policies import delete_topic, require_replicas
-from tests.daemon.test_mirror import _count, address, create, produce
-
-TOPIC = "orders"
-LIMIT, CLOSED = FENCE
-KILLED = -signal.SIGKILL
-SECONDS = 3 * PATIENCE_SECONDS
-Clusters = Mapping[str, EmbeddedCluster]
+from tests.daemon.test_mirror import create, produce
 
 
 @pytest.fixture
-def clusters(cluster: ClusterFactory) -> Clusters:
-    return {"primary": cluster("primary"), "standby": cluster("standby")}
-
-
-def group_file(folder: Path, clusters: Mapping[str, Brokers], **route: Any) -> Path:
-    """`route`: what all routes have."""
-    file = folder / "recovery.yaml"
-    topics = {"include": [TOPIC], "name": "{topic}"}
-    topology = {
-        "clusters": {
-            name: {"bootstrap": [str(address) for address in each.bootstrap]}
-            for name, each in clusters.items()
-        },
-        "defaults": {
-            "failover_group": "orders",
-            "refresh_interval_ms": 300,
-            "commit_interval_ms": 100,
-            "sync": {"groups": {"include": ["read.*"], "interval_ms": 200}},
-            **route,
-        },
-        "routes": [
-            {"name": "forth", "from": "primary", "to": "standby", "topics": topics},
-            {"name": "back", "from": "standby", "to": "primary", "topics": topics, "enabled": False},
-        ],
-        "data_dir": "data",
-    }
-    file.write_text(yaml.safe_dump(topology))
-    return file
-
-
-def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
-    done = mirrormaker(
-        verb, str(file), "orders", "--output", "json", "--timeout", "30", *options, seconds=SECONDS
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
-
-
-def kill_at_write(number: int, verb: str, file: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The same, killed in place of one of its writes, if it has so many."""
-    command = [sys.executable, "-m", "tests.daemon.killed_command", str(number), verb, str(file), "orders"]
-    command += options
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode in (0, KILLED), done.stderr
-    return done
-
-
-@contextmanager
-def stopped_at_write(number: int, verb: str, file: Path) -> Iterator[subprocess.Popen[str]]:
-    """The same, stopped before that write; whoever has it goes on with SIGCONT."""
-    command = [sys.executable, "-m", "tests.daemon.killed_command", str(number), verb, str(file), "orders"]
-    environment = {**os.environ, "SIGNAL_AT_WRITE": str(int(signal.SIGSTOP))}
-    with subprocess.Popen(command, text=True, stderr=subprocess.PIPE, env=environment) as process:
-        try:
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-            yield process
-        finally:
-            process.kill()
-
-
-@contextmanager
-def begun(verb: str, file: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A command at work."""
-    command = [sys.executable, "-m", "mirrormaker.cli", verb, str(file), "orders", *options]
-    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def refused(verb: str, file: Path, *options: str) -> str:
-    done = mirrormaker(verb, str(file), *options, seconds=SECONDS)
-    assert (done.returncode, done.stdout) == (1, ""), done.stdout
-    assert "Traceback" not in done.stderr
-    return done.stderr
-
-
-def ask(port: int, path: str, body: bytes | None = None) -> str:
-    """GET, or POST with a body."""
-    with urlopen(Request(f"http://127.0.0.1:{port}{path}", data=body), timeout=60) as answer:
-        text: bytes = answer.read()
-        return text.decode()
-
-
-def batch_limit(cluster: EmbeddedCluster) -> str | None:
-    async def ask() -> str | None:
-        async with Cluster(cluster.bootstrap) as asked:
-            return (await Admin(asked).describe_topic_configs(TOPIC, [LIMIT]))[LIMIT].value
-
-    return asyncio.run(ask())
-
-
-def states(running: MirrorProcess) -> dict[str, str]:
-    told = json.loads(mirrormaker("status", str(running.file), "--output", "json").stdout)
-    return {route["name"]: route["state"] for route in told["routes"]}
-
-
-def status_text(file: Path) -> str:
-    return mirrormaker("status", str(file)).stdout
-
-
-def wait_states(running: MirrorProcess, **wanted: str) -> None:
-    wait_until(lambda: states(running) == wanted, f"{wanted}")
-
-
-def records_at(cluster: Brokers) -> list[int]:
-    return read(cluster, "look", TOPIC, _count(cluster, TOPIC, 1), start=0)
-
-
-def wait_count(cluster: Brokers, count: int) -> None:
-    wait_until(lambda: _count(cluster, TOPIC, 1) >= count, f"{count} records")
+def pair(cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(cluster, mirror, tmp_path)
+    yield pair
+    pair.end()
 
 
 @pytest.mark.timeout(240)
-def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both_sides(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(100), 1)
-    file = group_file(tmp_path, clusters)
+def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both_sides(pair: Pair) -> None:
     (port,) = free_ports(1)
-    running = mirror.of_file(file, options=("--http", str(port)))
+    pair.prepare(range(100), options=("--http", str(port)))
+    file, running = pair.file, pair.running
     said = refused("failover", file, "orders", "--timeout", "3")
     assert "no daemon runs the route 'forth', none has come in 3000 ms" in said
     running.start()
     wait_states(running, forth="running", back="standing by")
-    had = read(primary, "readers", TOPIC, 30, start=0)
-    wait_count(standby, 100)
+    had = read(pair.primary, "readers", TOPIC, 30, start=0)
+    wait_count(pair.standby, 100)
 
     assert "did you mean 'orders'?" in refused("failover", file, "order")
     assert "is at 'primary' already" in refused("failback", file, "orders")
@@ -182,7 +71,7 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     ]
     assert states(running) == {"forth": "running", "back": "standing by"}
 
-    produce(primary, TOPIC, range(100, 120), 1)
+    produce(pair.primary, TOPIC, range(100, 120), 1)
     assert kill_at_write(2, "failover", file).returncode == KILLED, "recorded at one side only"
     done = switch("failover", file)
     assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "settled", [])
@@ -193,16 +82,16 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     assert "the route 'forth' stands by, as the failover group 'orders' is at 'standby'" in sought.stderr
     notes = switch("failover", file, "--dry-run")["notes"]
     assert any("would be refused: the group 'orders' is at 'standby' already" in note for note in notes)
-    produce(standby, TOPIC, range(120, 150), 1)
-    had += read(standby, "readers", TOPIC, 100)
-    wait_count(primary, 150)
+    produce(pair.standby, TOPIC, range(120, 150), 1)
+    had += read(pair.standby, "readers", TOPIC, 100)
+    wait_count(pair.primary, 150)
     running.kill()
     assert states(running) == {"forth": "standing by", "back": "stopped"}, "told by the clusters"
     assert "failover group orders: is at work at standby, epoch 1" in mirrormaker("plan", str(file)).stdout
     rehearsed = switch("failback", file, "--dry-run")
     assert (rehearsed["planned"], rehearsed["to"]) == (True, "primary")
     running.start()
-    produce(standby, TOPIC, range(150, 160), 1)
+    produce(pair.standby, TOPIC, range(150, 160), 1)
     wait_until(lambda: running.log.read_text().count("\nhttp\t") == 2, "served again")
 
     assert json.loads(ask(port, "/failover-groups/orders?to=home"))["to"] == "primary"
@@ -212,46 +101,33 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     wanted = 'mirrormaker_failover_side{cluster="primary",group="orders",stage="settled"} 1.0'
     wait_until(lambda: wanted in ask(port, "/metrics"), metrics)
     wait_states(running, forth="running", back="standing by")
-    produce(primary, TOPIC, range(160, 170), 1)
-    had += read(primary, "readers", TOPIC, 40)
+    produce(pair.primary, TOPIC, range(160, 170), 1)
+    had += read(pair.primary, "readers", TOPIC, 40)
     assert had == list(range(170))
-    wait_count(standby, 170)
-    assert records_at(primary) == records_at(standby) == list(range(170))
-    assert running.stop() == 0
+    wait_count(pair.standby, 170)
+    assert records_at(pair.primary) == records_at(pair.standby) == list(range(170))
 
 
-def test_a_switch_waits_for_a_daemon_that_is_only_coming_to_work(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    file = group_file(tmp_path, clusters)
-    running = mirror.of_file(file)
-    with begun("failover", file) as command:
+def test_a_switch_waits_for_a_daemon_that_is_only_coming_to_work(pair: Pair) -> None:
+    pair.prepare(range(10))
+    with begun("failover", pair.file) as command:
         assert command.stderr is not None
         told = iter(command.stderr.readline, "")
         assert any("waiting for a daemon that runs the route 'forth'" in line for line in told)
-        running.start()
+        pair.running.start()
         _, rest = command.communicate(timeout=SECONDS)
         assert command.returncode == 0, rest
-    assert records_at(standby) == list(range(10))
-    assert running.stop() == 0
+    assert records_at(pair.standby) == list(range(10))
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.long
 @pytest.mark.parametrize("choice", ["copy", "report"])
-def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, choice: str
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(50), 1)
+def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(pair: Pair, choice: str) -> None:
+    primary, standby = pair.primary, pair.standby
+    pair.begin(50)
+    file, running = pair.file, pair.running
     commit(primary, "readers", TOPIC, 40)
-    file = group_file(tmp_path, clusters)
-    running = mirror.of_file(file)
-    running.start()
     wait_until(lambda: committed(standby, "readers", TOPIC)[0] == 40, "the group is carried")
     running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
     assert running.stop() == 0
@@ -301,26 +177,18 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     for options in ([], ["--deep"]):
         audited = mirrormaker("audit", str(file), *options)
         assert audited.returncode == 0, audited.stdout
-    assert running.stop() == 0
 
 
 @pytest.mark.long
-def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(50), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 50)
-    assert running.stop() == 0
-    produce(primary, TOPIC, range(50, 58), 1)
-    require_replicas(primary, CONTROL_TOPIC, 2)
-    rehearsed = switch("failover", running.file, "--dry-run")
+def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(pair: Pair) -> None:
+    pair.begin(50)
+    assert pair.running.stop() == 0
+    produce(pair.primary, TOPIC, range(50, 58), 1)
+    require_replicas(pair.primary, CONTROL_TOPIC, 2)
+    rehearsed = switch("failover", pair.file, "--dry-run")
     assert (rehearsed["planned"], rehearsed["records_missing"]) == (False, 8)
     assert "has fewer replicas in sync than 'min.insync.replicas' says" in rehearsed["problem"]
-    done = switch("failover", running.file, "--force")
+    done = switch("failover", pair.file, "--force")
     assert (done["cluster"], done["stage"]) == ("standby", "away")
     assert "the switch cannot be recorded there" in done["rehearsal"]["problem"]
     (missing,) = done["rehearsal"]["partitions"]
@@ -329,30 +197,23 @@ def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
 
 @pytest.mark.timeout(120)
 def test_what_was_written_at_the_standby_before_the_first_copy_is_asked_about_and_comes_back(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+    pair: Pair,
 ) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    create(standby, TOPIC, 1)
-    produce(standby, TOPIC, range(5), 1)
-    produce(primary, TOPIC, range(5, 15), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 15)
-    assert "orders-0: 5 records, offsets 0 to 4" in refused("failover", running.file, "orders")
-    wait_until(lambda: "standby has 5 records that never came" in status_text(running.file), "told")
-    assert switch("failover", running.file, "--tail", "copy")["cluster"] == "standby"
-    wait_count(primary, 15)
-    assert set(records_at(primary)) == set(records_at(standby)) == set(range(15))
-    assert running.stop() == 0
+    create(pair.standby, TOPIC, 1)
+    produce(pair.standby, TOPIC, range(5), 1)
+    pair.prepare(range(5, 15))
+    pair.running.start()
+    wait_count(pair.standby, 15)
+    assert "orders-0: 5 records, offsets 0 to 4" in refused("failover", pair.file, "orders")
+    wait_until(lambda: "standby has 5 records that never came" in status_text(pair.file), "told")
+    assert switch("failover", pair.file, "--tail", "copy")["cluster"] == "standby"
+    wait_count(pair.primary, 15)
+    assert set(records_at(pair.primary)) == set(records_at(pair.standby)) == set(range(15))
 
 
-def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed(
-    clusters: Clusters, tmp_path: Path
-) -> None:
-    create(clusters["primary"], TOPIC, 1)
-    produce(clusters["primary"], TOPIC, range(10), 1)
-    file = group_file(tmp_path, clusters)
+def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed(pair: Pair) -> None:
+    pair.prepare(range(10))
+    file = pair.file
     assert mirrormaker("pause", str(file), "forth", "--topic", TOPIC).returncode == 0
     said = refused("failover", file, "orders")
     assert "topic 'orders' of route 'forth' is paused and has not copied everything" in said
@@ -361,42 +222,32 @@ def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed
 
 @pytest.mark.timeout(240)
 @pytest.mark.long
-def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    file = group_file(tmp_path, clusters)
-    running = mirror.of_file(file)
-    running.start()
-    running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
-    assert kill_at_write(6, "failover", file).returncode == KILLED
-    wait_until(lambda: running.status()["switch"]["stage"] == "switching", "all is copied")
-    standby.kill_node(1)
-    assert "end that first, or say --force" in refused("failback", file, "orders")
-    done = switch("failback", file, "--force")
+def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(pair: Pair) -> None:
+    pair.begin(10)
+    assert kill_at_write(6, "failover", pair.file).returncode == KILLED
+    wait_until(lambda: pair.running.status()["switch"]["stage"] == "switching", "all is copied")
+    pair.standby.kill_node(1)
+    assert "end that first, or say --force" in refused("failback", pair.file, "orders")
+    done = switch("failback", pair.file, "--force")
     assert (done["cluster"], done["stage"], done["fenced"]) == ("primary", "away", [])
-    produce(primary, TOPIC, range(10**20, 10**20 + 5), 1)  # too large for a side that is closed
-    standby.start_node(1)
-    wait_until(lambda: mirrormaker("failback", str(file), "orders").returncode == 0, "the standby is back")
-    wait_states(running, forth="running", back="standing by")
-    wait_count(standby, 15)
-    assert records_at(primary) == records_at(standby)
-    assert running.stop() == 0
+    produce(pair.primary, TOPIC, range(10**20, 10**20 + 5), 1)  # too large for a side that is closed
+    pair.standby.start_node(1)
+    wait_until(
+        lambda: mirrormaker("failback", str(pair.file), "orders").returncode == 0, "the standby is back"
+    )
+    wait_states(pair.running, forth="running", back="standing by")
+    wait_count(pair.standby, 15)
+    assert records_at(pair.primary) == records_at(pair.standby)
 
 
 @pytest.mark.timeout(180)
 def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_standby_has(
-    cluster: ClusterFactory, clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+    pair: Pair, cluster: ClusterFactory, tmp_path: Path
 ) -> None:
-    primary, standby, rebuilt = clusters["primary"], clusters["standby"], cluster("rebuilt")
-    for each in (primary, rebuilt):
-        create(each, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 10)
+    primary, standby, rebuilt = pair.primary, pair.standby, cluster("rebuilt")
+    create(rebuilt, TOPIC, 1)
+    pair.begin(10)
+    running = pair.running
     switch("failover", running.file)
     produce(standby, TOPIC, range(10, 15), 1)
     wait_count(primary, 15)
@@ -416,188 +267,120 @@ def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_sta
     switch("failback", running.file)
     assert records_at(rebuilt) == list(range(25))
     assert committed(rebuilt, "readers", TOPIC)[0] == 3
-    assert running.stop() == 0
 
 
-def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 10)
-    member = reader(standby, "readers")
+def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is(pair: Pair) -> None:
+    pair.begin(10)
+    member = reader(pair.standby, "readers")
     member.subscribe([TOPIC])
     wait_until(lambda: member.poll(0.1) is not None, "a member at the standby")
-    commit(primary, "readers", TOPIC, 6)
-    rehearsed = mirrormaker("failover", str(running.file), "orders", "--dry-run", seconds=SECONDS).stdout
+    commit(pair.primary, "readers", TOPIC, 6)
+    rehearsed = mirrormaker("failover", str(pair.file), "orders", "--dry-run", seconds=SECONDS).stdout
     assert "group readers: orders-0 at 6 is not carried, it has members there" in rehearsed
-    done = mirrormaker("failover", str(running.file), "orders", seconds=SECONDS)
+    done = mirrormaker("failover", str(pair.file), "orders", seconds=SECONDS)
     assert "group readers: orders-0 at 6 is not carried, it has members there" in done.stdout
     assert "0 groups are carried" in done.stderr
     member.close()
-    assert running.stop() == 0
 
 
 @pytest.mark.timeout(120)
-def test_a_command_that_was_stopped_while_another_ended_its_work_leaves_no_topic_closed(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 10)
-    with stopped_at_write(3, "failover", running.file) as stopped:
-        assert switch("failover", running.file)["cluster"] == "standby"
+def test_a_command_that_was_stopped_while_another_ended_its_work_leaves_no_topic_closed(pair: Pair) -> None:
+    pair.begin(10)
+    with stopped_at_write(3, "failover", pair.file) as stopped:
+        assert switch("failover", pair.file)["cluster"] == "standby"
         stopped.send_signal(signal.SIGCONT)
         told = stopped.communicate(timeout=SECONDS)[1]
     assert "AlterConfigs" in told, "stopped before it closed anything"
     assert "was switched by another command meanwhile" in told
-    assert batch_limit(primary) != CLOSED
+    assert batch_limit(pair.primary) != CLOSED
 
     async def close() -> None:
         """As a command that is killed at that moment."""
-        async with Cluster(primary.bootstrap) as at_primary:
+        async with Cluster(pair.primary.bootstrap) as at_primary:
             await close_topics(at_primary, [TOPIC])
 
     asyncio.run(close())
-    assert batch_limit(primary) == CLOSED
-    told = refused("failover", running.file, "orders")
+    assert batch_limit(pair.primary) == CLOSED
+    told = refused("failover", pair.file, "orders")
     assert "primary was left closed by a command that was stopped: open again are orders" in told
-    assert batch_limit(primary) != CLOSED
-    assert running.stop() == 0
+    assert batch_limit(pair.primary) != CLOSED
 
 
 @pytest.mark.timeout(120)
-def test_a_forced_switch_leaves_behind_what_cannot_be_copied_in_time_and_finds_it_later(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 10)
-    producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(TOPIC, b"10", partition=0)
-    producer.flush(30)
-    done = switch("failover", running.file, "--force", "--timeout", "2")
+def test_a_forced_switch_leaves_behind_what_cannot_be_copied_in_time_and_finds_it_later(pair: Pair) -> None:
+    pair.begin(10)
+    producer = open_transaction(pair.primary, 10)
+    done = switch("failover", pair.file, "--force", "--timeout", "2")
     assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "away", [TOPIC])
     producer.commit_transaction(30)
-    assert "primary has records that never came" in refused("failover", running.file, "orders")
-    done = switch("failover", running.file, "--tail", "copy")
+    assert "primary has records that never came" in refused("failover", pair.file, "orders")
+    done = switch("failover", pair.file, "--tail", "copy")
     assert (done["stage"], done["fenced"]) == ("settled", [])
-    assert records_at(standby) == list(range(11))
-    assert batch_limit(primary) != CLOSED
-    assert running.stop() == 0
+    assert records_at(pair.standby) == list(range(11))
+    assert batch_limit(pair.primary) != CLOSED
 
 
 @pytest.mark.timeout(120)
-def test_a_side_that_is_left_fenced_is_told_where_the_end_of_the_drain_cannot_be_recorded(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(TOPIC, b"0", partition=0)
-    producer.flush(30)
-    with begun("failover", running.file) as command:
+def test_a_side_that_is_left_fenced_is_told_where_the_end_of_the_drain_cannot_be_recorded(pair: Pair) -> None:
+    pair.begin(0)
+    producer = open_transaction(pair.primary, 0)
+    with begun("failover", pair.file) as command:
         assert command.stderr is not None
         assert any("primary is fenced: orders" in line for line in iter(command.stderr.readline, ""))
-        require_replicas(standby, CONTROL_TOPIC, 2)
+        require_replicas(pair.standby, CONTROL_TOPIC, 2)
         producer.commit_transaction(30)
         told = command.communicate(timeout=SECONDS)[1]
     assert "cluster 'standby': the switch cannot be recorded there" in told
     assert "orders is left on its way to standby (switching), and primary is fenced: run the same" in told
-    require_replicas(standby, CONTROL_TOPIC, 1)
-    assert switch("failover", running.file)["stage"] == "settled"
-    assert running.stop() == 0
+    require_replicas(pair.standby, CONTROL_TOPIC, 1)
+    assert switch("failover", pair.file)["stage"] == "settled"
 
 
-def test_what_came_from_a_topic_that_was_made_anew_and_does_not_go_back_is_told(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
-    running.start()
-    wait_count(standby, 10)
-    assert running.stop() == 0
-    delete_topic(primary, TOPIC)
-    create(primary, TOPIC, 1)
-    done = mirrormaker("failover", str(running.file), "orders", seconds=SECONDS)
+def test_what_came_from_a_topic_that_was_made_anew_and_does_not_go_back_is_told(pair: Pair) -> None:
+    pair.begin(10)
+    assert pair.running.stop() == 0
+    delete_topic(pair.primary, TOPIC)
+    create(pair.primary, TOPIC, 1)
+    done = mirrormaker("failover", str(pair.file), "orders", seconds=SECONDS)
     assert done.returncode == 0, done.stderr
     assert "topic orders at primary was made anew: what had come from there to standby stays" in done.stderr
 
 
 @pytest.mark.timeout(120)
 def test_what_came_back_from_the_standby_is_not_told_as_missing_there_when_the_primary_is_lost(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+    pair: Pair,
 ) -> None:
-    primary, standby = clusters["primary"], clusters["standby"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(50), 1)
-    file = group_file(tmp_path, clusters)
-    running = mirror.of_file(file)
-    running.start()
-    wait_count(standby, 50)
-    switch("failover", file)
-    produce(standby, TOPIC, range(50, 80), 1)
-    wait_count(primary, 80)
-    switch("failback", file)
-    wait_states(running, forth="running", back="standing by")
-    kept = tmp_path / "data" / "daemon" / "ends.json"
+    pair.begin(50)
+    switch("failover", pair.file)
+    produce(pair.standby, TOPIC, range(50, 80), 1)
+    wait_count(pair.primary, 80)
+    switch("failback", pair.file)
+    wait_states(pair.running, forth="running", back="standing by")
+    kept = pair.file.parent / "data" / "daemon" / "ends.json"
     wait_until(lambda: json.loads(kept.read_text())["forth"][f"{TOPIC}-0"]["copied_to"] == 80, "looked at")
-    primary.kill_node(1)
-    rehearsed = switch("failover", file, "--dry-run")
+    pair.primary.kill_node(1)
+    rehearsed = switch("failover", pair.file, "--dry-run")
     assert (rehearsed["planned"], rehearsed["records_missing"]) == (False, 0)
     (missing,) = rehearsed["partitions"]
     assert (missing["copied_to"], missing["end"]) == (80, 80)
-    assert running.stop() == 0
 
 
-def test_what_was_never_copied_of_a_primary_that_is_lost_is_told(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
-) -> None:
-    primary = clusters["primary"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(50), 1)
-    running = mirror.of_file(group_file(tmp_path, clusters, sync={"topics": False}))
-    running.start()
-    wait_until(lambda: "orders is not copied" in status_text(running.file), "an obstacle")
-    primary.kill_node(1)
-    notes = switch("failover", running.file, "--dry-run")["notes"]
+def test_what_was_never_copied_of_a_primary_that_is_lost_is_told(pair: Pair) -> None:
+    pair.prepare(range(50), sync={"topics": False})
+    pair.running.start()
+    wait_until(lambda: "orders is not copied" in status_text(pair.file), "an obstacle")
+    pair.primary.kill_node(1)
+    notes = switch("failover", pair.file, "--dry-run")["notes"]
     assert [note for note in notes if note.startswith("route forth: topic orders was not copied")]
-    assert running.stop() == 0
 
 
 @pytest.mark.timeout(120)
 def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_a_switch_is_called_off(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+    pair: Pair,
 ) -> None:
-    primary = clusters["primary"]
-    create(primary, TOPIC, 1)
-    produce(primary, TOPIC, range(10), 1)
-    file = group_file(tmp_path, clusters)
-    running = mirror.of_file(file)
-    running.start()
-    running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
-    producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(TOPIC, b"10", partition=0)
-    producer.flush(30)
+    pair.begin(10)
+    file = pair.file
+    producer = open_transaction(pair.primary, 10)
     with begun("failover", file) as interrupted:
         assert interrupted.stderr is not None
         assert "is fenced: orders" in interrupted.stderr.readline()
@@ -619,5 +402,4 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
     producer.produce(TOPIC, b"11", partition=0)
     producer.commit_transaction(30)
     assert switch("failover", file)["cluster"] == "standby"
-    assert records_at(clusters["standby"]) == list(range(12))
-    assert running.stop() == 0
+    assert records_at(pair.standby) == list(range(12))

@@ -21,8 +21,8 @@ from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
 from tests.daemon.audits import audit, found
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.failover_pair import KILLED
 from tests.daemon.killed_mirrors import PARTITIONS, TOPIC, SteadyWriter, create_topic, numbers_at
-from tests.daemon.test_failover import KILLED
 from tests.daemon.test_mirror import _count, create, produce
 from tests.daemon.test_planning import DAY, WEEK, partitions_of, plan, setting
 from tests.daemon.test_workers import Daemon

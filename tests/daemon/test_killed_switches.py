@@ -11,8 +11,8 @@ import pytest
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, mirrormaker
+from tests.daemon.failover_pair import TOPIC, group_file
 from tests.daemon.switch_drill import SIDES, Drill, all_at
-from tests.daemon.test_failover import TOPIC, group_file
 from tests.daemon.test_mirror import create
 
 pytestmark = pytest.mark.long

@@ -28,7 +28,7 @@ from mirrormaker.reconcile.switches import Side, Stage
 from mirrormaker.topology.loader import load_topology
 from tests.client.running import run
 from tests.conftest import ClusterFactory
-from tests.daemon.test_failover import TOPIC, group_file
+from tests.daemon.failover_pair import TOPIC, group_file
 from tests.daemon.test_mirror import address, create
 
 pytestmark = pytest.mark.timeout(120)

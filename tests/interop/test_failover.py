@@ -16,8 +16,8 @@ from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
 from tests.daemon.conftest import MirrorFactory, mirror, wait_until  # noqa: F401 a fixture
+from tests.daemon.failover_pair import TOPIC, group_file, refused, switch, wait_states
 from tests.daemon.switch_drill import Drill
-from tests.daemon.test_failover import TOPIC, group_file, refused, switch, wait_states
 from tests.daemon.test_mirror import create
 from tests.interop.apache import ApacheKafka
 from tests.interop.test_access_rules import add
