@@ -35,7 +35,7 @@ class RouteHost:
         self._identity = identity
         self._cluster_ids = cluster_ids
         self._clock = clock
-        self._boards = ControlBoards(tasks)
+        self._boards = ControlBoards(tasks, clock)
         place = f"{identity.daemon_id}/{identity.worker or 0}"
         self._links = Links(member_name(place, token_hex(4)), clock)
         self.claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
@@ -72,7 +72,7 @@ class RouteHost:
         board, claims = self._boards.of(work.destination), self.claims[work.destination.name]
         switch = None
         if work.failover is not None:
-            switch = SwitchBoard(work.failover, work.route, self._boards.of(work.source), board)
+            switch = SwitchBoard(work.failover, work.route, self._boards.of(work.source), board, self._clock)
         around = RouteSurroundings(
             identity=self._identity,
             board=board,

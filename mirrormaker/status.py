@@ -21,7 +21,7 @@ from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.partition_status import PartitionStatus, is_hidden, observe_partitions
-from mirrormaker.reconcile.active_sides import ActiveSide, find_active_sides
+from mirrormaker.reconcile.active_sides import ActiveSide, attend, find_active_sides
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
 from mirrormaker.reconcile.switch_board import describe_switch
@@ -179,7 +179,7 @@ async def read_status(
         if directory.is_locked():
             state = directory.read() or {}
             daemon_problem = _describe_silence(state.get("at_ms"), clock.now_ms())
-    groups = {} if state.get("routes") else await find_active_sides(topology)
+    groups = {} if state.get("routes") else await attend(topology, await find_active_sides(topology))
     asked = topology.routes if routes is None else routes
     seen = await asyncio.gather(*(_observe_or_tell(topology, route, state, groups, clock) for route in asked))
     return Status(
@@ -282,7 +282,9 @@ async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any
 
 def _tell_switch(route: RouteSpec, where: ActiveSide) -> Mapping[str, Any]:
     """As a daemon would."""
-    told: dict[str, Any] = {"switch": describe_switch(where.group, where.switch)}
+    command = next(iter(where.commands.values()), None)
+    switch = describe_switch(where.group, where.switch, command, is_attended=where.is_attended)
+    told: dict[str, Any] = {"switch": switch}
     if not where.runs(route):
         told["state"] = STANDING_BY
     elif not route.enabled:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mirrormaker.status import Status
 from mirrormaker.timing_report import describe_time
+
+NAMED_MAX = 5
+"""Topics that are named."""
 
 
 def switch_lines(status: Status) -> list[str]:
@@ -21,14 +24,23 @@ def _is_news(switch: Mapping[str, Any]) -> bool:
 
 
 def _switch_line(switch: Mapping[str, Any]) -> str:
-    line = f"failover group {switch['group']}: at {switch['cluster']} since {describe_time(switch['at_ms'])}"
+    where = "on its way to" if switch["stage"] in ("draining", "switching") else "at"
+    line = f"failover group {switch['group']}: {where} {switch['cluster']}"
+    line += f" since {describe_time(switch['at_ms'])}"
     if switch["stage"] != "settled":
         line += f", {switch['stage']}"
     if switch["stage"] == "away":
         back = switch["standby"] if switch["side"] == "home" else switch["home"]
-        verb = "failback" if switch["side"] == "home" else "failover"
-        line += f": nothing is copied until {back} is back: mirrormaker {verb} FILE {switch['group']}"
-    return f"{line}, by {switch['by']}"
+        line += f": nothing is copied until {back} is back: {switch['again']}"
+    line += f", by {switch['by']}"
+    if switch["fenced"]:
+        line += f"; {switch['fenced_at']} is fenced, its topics refuse producers: {_names(switch['fenced'])}"
+    return line if switch["problem"] is None else f"{line}; {switch['problem']}"
+
+
+def _names(topics: Sequence[str]) -> str:
+    more = len(topics) - NAMED_MAX
+    return ", ".join(topics[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _tail_line(group: str, told: Mapping[str, Any]) -> str:

@@ -1,10 +1,6 @@
-"""One command at a time works on a failover group: it says so at both clusters, again and again.
-
-    {"failover_group": NAME, "command": true}    {"id", "by", "pid", "host", "to", "beats"}
-
-The record goes when the command ends. One that stays as it is for `DEAD_MS` is of a command that was killed:
-the next goes on with its work. What two commands that began in one moment would do is kept apart by the
-revision of the switch: see `Sides.record`.
+"""One command at a time works on a failover group: it says so at both clusters, again and again (see
+`reconcile/switch_commands`). Where one was killed the next goes on with its work. What two commands that
+began in one moment would do is kept apart by the revision of the switch: see `Sides.record`.
 """
 
 from __future__ import annotations
@@ -28,10 +24,9 @@ from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.reconcile.control_board import TIMEOUT_MS
 from mirrormaker.reconcile.control_records import this_user
+from mirrormaker.reconcile.switch_commands import BEAT_MS, DEAD_MS, command_key, name_command
 from mirrormaker.reconcile.switches import Side, Stage
 
-BEAT_MS = 1_000
-DEAD_MS = 4_000
 _LOOK_MS = 100
 
 
@@ -40,7 +35,7 @@ async def hold(sides: Sides, target: Side, tell: Callable[[str], None]) -> Async
     """Be the command that switches the group; the side that is left counts as away where it cannot be
     written to. Raises FailoverError while another command is at work, but for one that is to be called off.
     """
-    key: Document = {"failover_group": sides.group.name, "command": True}
+    key = command_key(sides.group.name)
     async with AsyncExitStack() as stack:
         for side in list(sides.clusters):
             try:
@@ -131,7 +126,7 @@ async def _await_the_end_of_others(
     before = {side: told for side, topic in sides.control.items() if (told := topic.get(key)) is not None}
     if not before:
         return
-    tell(f"{_name(next(iter(before.values())))} did not end: looking whether it is still at work")
+    tell(f"{name_command(next(iter(before.values())))} did not end: looking whether it is still at work")
     now: dict[Side, Document | None] = {**before}
     waited_ms = 0
     while now == before and waited_ms < DEAD_MS:
@@ -142,14 +137,10 @@ async def _await_the_end_of_others(
     alive = [told for side, told in now.items() if told is not None and told != before[side]]
     if alive and not _calls_off(sides, target):
         raise FailoverError(
-            f"the group {sides.group.name!r} is being switched to {alive[0].get('to')!r} by {_name(alive[0])}"
-            " just now: wait until that has ended"
+            f"the group {sides.group.name!r} is being switched to {alive[0].get('to')!r} by"
+            f" {name_command(alive[0])} just now: wait until that has ended"
         )
 
 
 def _calls_off(sides: Sides, target: Side) -> bool:
     return sides.switch.side is target.other and sides.switch.stage is Stage.DRAINING
-
-
-def _name(told: Mapping[str, Any]) -> str:
-    return f"a command of {told.get('by')} (process {told.get('pid')} on {told.get('host')})"

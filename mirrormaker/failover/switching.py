@@ -25,7 +25,6 @@ from mirrormaker.failover.sides import FailoverError, GaveWayError, Sides
 from mirrormaker.failover.tail import Tail
 from mirrormaker.reconcile.switches import Side, Stage, Switch
 
-_ON_THE_WAY = frozenset({Stage.DRAINING, Stage.SWITCHING, Stage.TAIL})
 STILL_LOOKS = 3
 """So often in a row nothing has moved before a fenced side counts as drained."""
 TOLD_MAX = 5
@@ -83,7 +82,7 @@ class GroupSwitch:
         except GaveWayError:
             raise
         except (BrokerError, asyncio.CancelledError):
-            if sides.switch.stage in _ON_THE_WAY:
+            if sides.switch.is_on_its_way:
                 self._tell(self._describe_left())
             raise
         return Switched(switch=sides.switch, rehearsal=rehearsal, groups=self._groups, tail=self._tail.found)

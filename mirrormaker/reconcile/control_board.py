@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from broker.client.backoff import Backoff
+from broker.clock import Clock
 from broker.errors import BrokerError, ConnectionFailedError
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -25,6 +26,7 @@ from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.reconcile.control import CONTROL_TOPIC, Resumption, RouteWishes, read_wishes
 from mirrormaker.reconcile.halts import Halt, halt_key, halt_value
+from mirrormaker.reconcile.switch_commands import CommandWatch
 from mirrormaker.reconcile.switches import Switch, read_switches
 from mirrormaker.topology.model import ClusterSpec, RouteName
 
@@ -53,14 +55,17 @@ class _Untold:
 class ControlBoard:
     """See the module. `run` it as a task."""
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    def __init__(self, spec: ClusterSpec, clock: Clock) -> None:
         self.spec = spec
+        self._clock = clock
         self.problem: str | None = None
         """Why it cannot be read just now."""
         self._topic: KeptTopic | None = None
         """None while there is no connection."""
         self._wishes: dict[RouteName, RouteWishes] | None = None
         self._switches: dict[str, Switch] = {}
+        self.commands = CommandWatch()
+        """Those that work on failover groups."""
         self._untold: dict[RouteName, _Untold] = {}
         self._is_untold = asyncio.Event()
         self._looked = asyncio.Event()
@@ -243,6 +248,7 @@ class ControlBoard:
 
     def _take(self, topic: KeptTopic) -> None:
         before = self._wishes, self._switches
+        self.commands.take(topic.entries(), self._clock.monotonic_ms())
         self._wishes, self._switches = read_wishes(topic.entries()), read_switches(topic.entries())
         if before != (self._wishes, self._switches):
             self._release_untold()
@@ -267,8 +273,9 @@ class ControlBoard:
 class ControlBoards:
     """The boards of a process, one for each destination that routes lead to; they end when unused."""
 
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, clock: Clock) -> None:
         self._tasks = tasks
+        self._clock = clock
         self._boards: list[tuple[ControlBoard, asyncio.Task[None]]] = []
 
     def of(self, spec: ClusterSpec) -> ControlBoard:
@@ -276,7 +283,7 @@ class ControlBoards:
         for board, _ in self._boards:
             if _way(board.spec) == _way(spec):
                 return board
-        board = ControlBoard(spec)
+        board = ControlBoard(spec, self._clock)
         task = self._tasks.create_task(board.run(), name=f"control of {spec.name}")
         self._boards.append((board, task))
         return board

@@ -9,25 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from broker.clock import Clock
 from broker.errors import ConnectionFailedError
+from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.reconcile.control_board import ControlBoard
-from mirrormaker.reconcile.switches import Side, Switch, latest
+from mirrormaker.reconcile.switch_commands import name_command
+from mirrormaker.reconcile.switches import Side, Stage, Switch, latest
 from mirrormaker.topology.failover_groups import FailoverGroup
 from mirrormaker.topology.model import RouteName, RouteSpec
+
+_COMMAND_KEYS = ("by", "pid", "host", "to")
 
 
 class SwitchBoard:
     """For one route of a group."""
 
     def __init__(
-        self, group: FailoverGroup, route: RouteSpec, source: ControlBoard, destination: ControlBoard
+        self,
+        group: FailoverGroup,
+        route: RouteSpec,
+        source: ControlBoard,
+        destination: ControlBoard,
+        clock: Clock,
     ) -> None:
         self.group = group
         self.side = Side.HOME if route.source == group.home else Side.STANDBY
         """The one that the route leads from."""
         self._source = source
         self._destination = destination
+        self._clock = clock
 
     def listen(self, route: RouteName, on_change: Callable[[], None], events: RouteEvents) -> None:
         """As a board's, of the source; the destination's is listened to anyway."""
@@ -66,12 +77,19 @@ class SwitchBoard:
 
     def describe(self) -> dict[str, Any]:
         """For `status`."""
-        return describe_switch(self.group, self.known)
+        now_ms, name = self._clock.monotonic_ms(), self.group.name
+        watches = self._source.commands, self._destination.commands
+        command = next((told for each in watches if (told := each.told(name)) is not None), None)
+        is_attended = any(each.is_alive(name, now_ms) for each in watches)
+        return describe_switch(self.group, self.known, command, is_attended=is_attended)
 
 
-def describe_switch(group: FailoverGroup, switch: Switch) -> dict[str, Any]:
-    """The group as plain data."""
+def describe_switch(
+    group: FailoverGroup, switch: Switch, command: Document | None = None, *, is_attended: bool = False
+) -> dict[str, Any]:
+    """The group as plain data. `command`: the one that says that it works on it; `is_attended`: it does."""
     clusters = {Side.HOME: group.home, Side.STANDBY: group.standby}
+    is_left = switch.is_on_its_way and not is_attended
     return {
         "group": group.name,
         "home": group.home,
@@ -85,6 +103,35 @@ def describe_switch(group: FailoverGroup, switch: Switch) -> dict[str, Any]:
         "at_ms": switch.at_ms,
         "by": switch.by,
         "fenced": sorted(switch.fence),
+        "fenced_at": clusters[switch.side.other] if switch.fence else None,
+        "command": None if command is None else {key: command.get(key) for key in _COMMAND_KEYS},
+        "attended": is_attended,
+        "again": _again(group, switch, command),
+        "problem": _describe_left(group, switch, command) if is_left else None,
         "tail": dict(switch.tail),
         "routes": [route.name for route in group.routes],
     }
+
+
+def _again(group: FailoverGroup, switch: Switch, command: Document | None) -> str | None:
+    """What people are to say to end what was begun."""
+    if switch.stage is Stage.SETTLED:
+        return None
+    target = switch.side
+    if switch.stage is Stage.TAIL and command is not None:  # what it was to do next
+        target = Side.HOME if command.get("to") == group.home else Side.STANDBY
+    return _command_line(group, target)
+
+
+def _command_line(group: FailoverGroup, target: Side) -> str:
+    return f"mirrormaker {'failback' if target is Side.HOME else 'failover'} FILE {group.name}"
+
+
+def _describe_left(group: FailoverGroup, switch: Switch, command: Document | None) -> str:
+    """Who does not go on with a switch that is on its way, and what does."""
+    who = "no command is at work on that"
+    if command is not None:
+        who = f"{name_command(command)} does not go on with that: it was killed, or hangs"
+    again = f"run the same command again: {_again(group, switch, command)}"
+    off = f", or to call it off: {_command_line(group, switch.side.other)}"
+    return f"{who}; {again}{off if switch.stage is Stage.DRAINING else ''}"

@@ -78,6 +78,11 @@ class Switch:
     until: Mapping[str, int] = field(default_factory=dict)
     """In the stage TAIL: by partition of the other side, how far it is copied."""
 
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether a command has still to end it."""
+        return self.stage in (Stage.DRAINING, Stage.SWITCHING, Stage.TAIL)
+
     def runs_from(self, side: Side) -> bool:
         """Whether the routes that lead from `side` run."""
         match self.stage:

@@ -37,7 +37,7 @@ def boarded(cluster: ClusterFactory, folder: Path) -> tuple[EmbeddedCluster, Con
         f"clusters: {{jfk: {{bootstrap: ['127.0.0.1:1']}}, aggregate: {{bootstrap: ['{address}']}}}}\n"
         "routes: [{from: jfk, to: aggregate, topics: {include: [flights]}}]\n"
     )
-    return there, ControlBoard(load_topology(file).clusters[ClusterName("aggregate")])
+    return there, ControlBoard(load_topology(file).clusters[ClusterName("aggregate")], SystemClock())
 
 
 def test_what_becomes_of_the_topic_is_an_event_of_every_route_that_heeds_it(
@@ -112,7 +112,7 @@ def test_another_cluster_at_the_same_addresses_has_a_board_of_its_own(tmp_path: 
 
     async def main() -> None:
         async with asyncio.TaskGroup() as tasks:
-            boards = ControlBoards(tasks)
+            boards = ControlBoards(tasks, SystemClock())
             board = boards.of(spec)
             assert boards.of(replace(spec, datacenter="elsewhere")) is board
             for other in ("other", None):
@@ -150,7 +150,7 @@ def test_what_stands_after_an_edit_stands_under_the_edit(cluster: ClusterFactory
     assert edited.digest != A.digest
 
     async def main() -> None:
-        board = ControlBoard(load_topology(file).clusters[ClusterName("aggregate")])
+        board = ControlBoard(load_topology(file).clusters[ClusterName("aggregate")], SystemClock())
         running = asyncio.create_task(board.run())
         try:
             halts = RouteHalts(A, board, "d", SystemClock())

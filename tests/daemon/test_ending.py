@@ -35,7 +35,8 @@ def make_runner(folder: Path, address: HostPort, **identity: int) -> tuple[Route
         "routes: [{from: jfk, to: aggregate, topics: {include: [flights]}}]\n"
     )
     (work,) = work_of(load_topology(file)).values()
-    clock, board = SystemClock(), ControlBoard(work.destination)
+    clock = SystemClock()
+    board = ControlBoard(work.destination, clock)
     who = DaemonIdentity(daemon_id="d", host="h", generation=lambda: 0, **identity)
     ids = ClusterIds(StateDirectory(folder / "data"))
     around = RouteSurroundings(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -403,3 +404,41 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
     producer.commit_transaction(30)
     assert switch("failover", file)["cluster"] == "standby"
     assert records_at(pair.standby) == list(range(12))
+
+
+@pytest.mark.timeout(180)
+def test_a_switch_whose_command_was_killed_is_told_with_what_is_fenced_and_what_ends_it(pair: Pair) -> None:
+    (port,) = free_ports(1)
+    pair.begin(10, options=("--http", str(port)))
+    producer = open_transaction(pair.primary, 10)
+    with begun("failover", pair.file, "--timeout", "60") as command:
+        assert command.stderr is not None
+        assert "is fenced: orders" in command.stderr.readline()
+        wait_until(lambda: "primary is fenced, its topics refuse" in status_text(pair.file), "told as fenced")
+        assert "run the same command again" not in status_text(pair.file)
+        running, command_pid = pair.running, command.pid
+        command.kill()
+
+        def said() -> str:
+            return next(line for line in status_text(pair.file).splitlines() if "failover group" in line)
+
+        wait_until(lambda: "was killed" in said(), "told as killed")
+    ends = (
+        f"(process {command_pid} on {socket.gethostname()}) does not go on with that: it was killed, or"
+        " hangs; run the same command again: mirrormaker failover FILE orders, or to call it off:"
+        " mirrormaker failback FILE orders"
+    )
+    assert said().startswith("failover group orders: on its way to standby since ")
+    assert "draining, by " in said()
+    assert "; primary is fenced, its topics refuse producers: orders; a command of " in said()
+    assert said().endswith(ends)
+    metrics = ask(port, "/metrics")
+    assert 'mirrormaker_failover_left{group="orders"} 1.0' in metrics
+    assert 'mirrormaker_failover_fenced_topics{cluster="primary",group="orders"} 1.0' in metrics
+    assert running.stop() == 0
+    assert said().endswith(ends), "told by the clusters"
+    running.start()
+    producer.commit_transaction(30)
+    assert switch("failover", pair.file)["problem"] is None
+    wait_until(lambda: "refuse producers" not in status_text(pair.file), "that is over")
+    assert 'mirrormaker_failover_left{group="orders"} 0.0' in ask(port, "/metrics")
