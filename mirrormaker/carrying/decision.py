@@ -28,6 +28,8 @@ class GroupStanding(Enum):
     """Nothing was copied yet: it stands at the first record of the destination, where what comes next will be
     behind it.
     """
+    HELD = "held"
+    """Only the destination has records that it has not read: it stands at the first of them."""
     REWOUND = "rewound"
     """It went back at the source, and is not to at the destination."""
     OWN = "own"
@@ -81,7 +83,7 @@ def decide(
         standing = GroupStanding.CAREFUL
     is_sure = translation.is_exact
     if unread is not None and unread < to:
-        to, standing, is_sure = max(log_start, unread), GroupStanding.CAREFUL, True
+        to, standing, is_sure = max(log_start, unread), GroupStanding.HELD, True
     if committed == to:
         return Decision(standing=standing)
     if committed is None:

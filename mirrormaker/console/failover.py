@@ -10,8 +10,9 @@ from broker.telemetry import logger
 from mirrormaker.console.queries import check_query
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.commands import describe_switched, parse_timeout_ms, rehearse_switch, switch_group
-from mirrormaker.failover.settling import TailChoice, Terms
+from mirrormaker.failover.settling import Terms
 from mirrormaker.failover.sides import find_group
+from mirrormaker.failover.tail import TailChoice
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.topology.model import Topology
 
@@ -35,13 +36,13 @@ class FailoverResource:
 
     async def rehearse(self, request: web.Request) -> web.Response:
         """Nothing is changed."""
-        check_query(request.query, once={"to"})
+        check_query(request.query, once={"to", "tail"})
         try:
             target = Side(request.query.get("to", Side.STANDBY.value))
         except ValueError as error:
             raise ConfigurationError(["to: expected home or standby"]) from error
         topology, name = self._asked_group(request)
-        rehearsal = await rehearse_switch(topology, name, target, self._clock)
+        rehearsal = await rehearse_switch(topology, name, target, self._clock, _tail_of(request))
         return web.json_response(rehearsal.describe())
 
     async def fail_over(self, request: web.Request) -> web.Response:
@@ -74,7 +75,7 @@ class FailoverResource:
 
 def _terms_of(request: web.Request) -> Terms:
     """Raises ConfigurationError."""
-    tail, force = request.query.get("tail"), request.query.get("force", "false")
+    force = request.query.get("force", "false")
     if force not in ("true", "false"):
         raise ConfigurationError([f"force: {force!r} is not true or false"])
     timeout = request.query.get("timeout")
@@ -82,8 +83,13 @@ def _terms_of(request: web.Request) -> Terms:
         timeout_ms = Terms().timeout_ms if timeout is None else parse_timeout_ms(timeout)
     except ValueError as error:
         raise ConfigurationError([f"timeout: {error}"]) from error
+    return Terms(timeout_ms=timeout_ms, force=force == "true", tail=_tail_of(request))
+
+
+def _tail_of(request: web.Request) -> TailChoice | None:
+    """Raises ConfigurationError."""
+    tail = request.query.get("tail")
     try:
-        choice = None if tail is None else TailChoice(tail)
+        return None if tail is None else TailChoice(tail)
     except ValueError as error:
         raise ConfigurationError([f"tail: {tail!r} is not copy or report"]) from error
-    return Terms(timeout_ms=timeout_ms, force=force == "true", tail=choice)

@@ -9,7 +9,7 @@
     POST /reload             puts the file as it is in force
     POST /routes/NAME/pause  ?topic=T (several times) &reason=TEXT
     POST /routes/NAME/resume ?topic=T &partition=N
-    GET  /failover-groups/NAME           ?to=home|standby: what a switch there would mean now
+    GET  /failover-groups/NAME           ?to=home|standby &tail=copy|report: what that would mean
     POST /failover-groups/NAME/failover  ?force=true &tail=copy|report &timeout=SECONDS; then it is done
     POST /failover-groups/NAME/failback  the same, to the home
     POST /routes/NAME/seek   ?to=earliest|latest|TIME|OFFSET &topic=T &partition=N; while it pauses

@@ -11,7 +11,7 @@ from broker.client.cluster import Cluster
 from broker.client.group_offsets import fetch_offsets
 from broker.client.offsets import LATEST, list_offsets_found
 from broker.types import TopicPartition
-from mirrormaker.failover.groups import GroupPlace
+from mirrormaker.failover.group_place import GroupPlace
 from mirrormaker.ledger.group_mark import GroupMark
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.view import LedgerView

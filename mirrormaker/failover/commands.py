@@ -13,9 +13,10 @@ from broker.clock import Clock, SystemClock
 from mirrormaker.failover.hold import hold, lose_unwritable
 from mirrormaker.failover.partitions import lose_unreadable
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
-from mirrormaker.failover.settling import TailChoice, Terms
+from mirrormaker.failover.settling import Terms
 from mirrormaker.failover.sides import FailoverError, find_group, open_sides
 from mirrormaker.failover.switching import GroupSwitch, Switched
+from mirrormaker.failover.tail import TailChoice
 from mirrormaker.reconcile.switch_board import describe_switch
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import load_for_status
@@ -36,13 +37,15 @@ def parse_timeout_ms(text: str) -> int:
     return round(seconds * 1000)
 
 
-async def rehearse_switch(topology: Topology, name: str, target: Side, clock: Clock) -> Rehearsal:
-    """What a switch would mean now. Raises ConfigurationError, BrokerError."""
+async def rehearse_switch(
+    topology: Topology, name: str, target: Side, clock: Clock, tail: TailChoice | None = None
+) -> Rehearsal:
+    """What a switch would mean now. `tail`: as in `Terms`. Raises ConfigurationError, BrokerError."""
     async with open_sides(topology, find_group(topology, name), clock) as sides:
         sides.cluster(target)
         await lose_unwritable(sides, target)
         await lose_unreadable(sides, target.other)
-        return await rehearse(sides, target)
+        return await rehearse(sides, target, tail)
 
 
 async def switch_group(
@@ -111,7 +114,7 @@ def _timeout_ms(text: str) -> int:
 def _switch(options: argparse.Namespace) -> int:
     topology, clock = load_for_status(options.file), SystemClock()
     if options.dry_run:
-        rehearsal = asyncio.run(rehearse_switch(topology, options.group, options.side, clock))
+        rehearsal = asyncio.run(rehearse_switch(topology, options.group, options.side, clock, options.tail))
         _print(options, rehearsal.describe(), rehearsal.lines())
         return 0
     terms = Terms(timeout_ms=options.timeout_ms, force=options.force, tail=options.tail)

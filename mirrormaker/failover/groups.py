@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from broker.client.metadata import ClusterMetadata
 from broker.errors import RequestTimedOutError
 from broker.types import TopicPartition
 from mirrormaker.carrying.carrier import Crossing, GroupCarrier
 from mirrormaker.carrying.decision import GroupStanding
+from mirrormaker.failover.group_place import GroupPlace
 from mirrormaker.failover.partitions import PartitionPlace
 from mirrormaker.failover.sides import Sides
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
@@ -28,67 +27,6 @@ from mirrormaker.topology.model import RouteSpec
 READ_TIMEOUT_MS = 30_000
 _LOOK_MS = 50
 _AT_THE_END = frozenset({GroupStanding.CARRIED, GroupStanding.AHEAD})
-_STAYS = {
-    GroupStanding.IN_USE.value: "it has members there",
-    GroupStanding.REFUSED.value: "its position is not taken there",
-    GroupStanding.OWN.value: "it went on there by itself",
-    GroupStanding.REWOUND.value: "it went back, and is not to there",
-}
-"""Why groups are left where they are."""
-_SAID = {GroupStanding.UNKNOWN.value: "nothing was copied yet"}
-"""Standings that people would not read as they are meant."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlace:
-    """One partition of a group."""
-
-    route: str
-    group: str
-    source: TopicPartition
-    at: int
-    to: TopicPartition
-    continues_at: int | None
-    """At the other side; None where it has no position there, and gets none."""
-    standing: str
-    is_exact: bool
-    unread: int
-    """Records that the route has not copied yet and that the group has read: see `GroupStanding.AHEAD`."""
-    again: int | None
-    """Records that it has read and finds there once more, at the most; None: nobody knows where it begins."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "route": self.route,
-            "group": self.group,
-            "topic": self.source.topic,
-            "partition": self.source.partition,
-            "at": self.at,
-            "to_topic": self.to.topic,
-            "continues_at": self.continues_at,
-            "standing": self.standing,
-            "exact": self.is_exact,
-            "ahead": self.unread,
-            "read_again": self.again,
-        }
-
-    @property
-    def is_carried(self) -> bool:
-        """Whether it goes on there with what it has not read here, as far as that is known."""
-        return self.standing not in _STAYS
-
-    def line(self) -> str:
-        """For people."""
-        at = "its first record" if self.continues_at is None else f"offset {self.continues_at}"
-        if not self.is_carried:
-            at = "no position" if self.continues_at is None else at
-            why = _STAYS[self.standing]
-            return f"group {self.group}: {self.source} at {self.at} is not carried, {why}: it has {at}"
-        ahead = f", {self.unread:,} records ahead of the copy" if self.unread else ""
-        again = f", reads up to {self.again:,} records again" if self.again else ""
-        exactness = "" if self.is_exact else f" ({_SAID.get(self.standing, self.standing)})"
-        return f"group {self.group}: {self.source} at {self.at}{ahead} goes on at {at}{again}{exactness}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +38,10 @@ class _Lanes:
 
 
 async def look_at_groups(
-    sides: Sides, side: Side, places: list[PartitionPlace]
+    sides: Sides, side: Side, places: list[PartitionPlace], unread: Mapping[TopicPartition, int]
 ) -> tuple[list[GroupPlace], list[str]]:
     """Where the groups of `side` would go on at the other one now, and why others could not be looked at;
-    nothing is moved. Both sides must answer.
+    nothing is moved. `unread`: as in `carry_groups`. Both sides must answer.
 
     Raises BrokerError.
     """
@@ -112,7 +50,7 @@ async def look_at_groups(
     for route in _carrying(sides, side):
         if LEDGER_TOPIC in (await sides.cluster(side.other).refresh()).topics:
             async with _carriage(sides, side, route, places) as (carrier, lanes):
-                await carrier.carry(moves=False, heeds_given=False)
+                await carrier.carry(moves=False, unread=unread, heeds_given=False)
                 found += _told(route, carrier.groups, lanes)
                 failures += _failures_of(carrier)
     return found, failures
@@ -137,20 +75,6 @@ async def carry_groups(
                 await _note(carrier.groups, lanes.back)
             found += _told(route, carrier.groups, lanes)
     return found, failures
-
-
-def carried_lines(places: Iterable[GroupPlace]) -> list[str]:
-    """How many groups are carried, and which are not in all partitions, for people."""
-    groups: dict[str, list[GroupPlace]] = defaultdict(list)
-    for place in places:
-        groups[place.group].append(place)
-    left = {name: [each for each in own if not each.is_carried] for name, own in sorted(groups.items())}
-    lines = [f"{sum(not own for own in left.values())} groups are carried"]
-    for name, own in left.items():
-        whys = sorted({_STAYS[each.standing] for each in own})
-        if own:
-            lines.append(f"group {name} is not carried in {len(own)} partitions: {', '.join(whys)}")
-    return lines
 
 
 def _failures_of(carrier: GroupCarrier) -> list[str]:

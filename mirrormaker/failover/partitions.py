@@ -178,11 +178,23 @@ def lane_of(
     """What the ledger says of the lane between two partitions: of the source's topic as it is now, or while
     that does not answer, of the one that was written to last.
     """
+    last = _last_lane(view, source, place, to)
+    return LaneLedger() if last is None else view.lanes[last]
+
+
+def cluster_before(view: LedgerView, place: TopicPartition, to: TopicPartition) -> str | None:
+    """The id of the cluster from which the partition `place` there was copied last, as the ledger says."""
+    last = _last_lane(view, None, place, to)
+    return None if last is None else last.cluster
+
+
+def _last_lane(
+    view: LedgerView, source: Cluster | None, place: TopicPartition, to: TopicPartition
+) -> LaneId | None:
     lanes = [lane for lane in view.of_source(place, to.topic) if lane.to_partition == to.partition]
     if source is not None:
         lanes = [lane for lane in lanes if _is_current(lane, source)]
-    last = max(lanes, key=lambda lane: view.lanes[lane].to_next or -1, default=None)
-    return LaneLedger() if last is None else view.lanes[last]
+    return max(lanes, key=lambda lane: view.lanes[lane].to_next or -1, default=None)
 
 
 def was_made_anew(view: LedgerView, source: Cluster, place: TopicPartition, to: TopicPartition) -> bool:

@@ -4,6 +4,7 @@ is changed by finding out.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,23 +12,24 @@ from typing import Any, TypeVar
 
 from broker.client.acl_admin import AclAdmin
 from broker.client.cluster import Cluster
-from broker.errors import BrokerError
+from broker.errors import BrokerError, RequestTimedOutError
 from broker.types import TopicPartition
 from mirrormaker.failover.carried_groups import groups_as_carried
 from mirrormaker.failover.fence import why_not_closed
-from mirrormaker.failover.groups import GroupPlace, look_at_groups
+from mirrormaker.failover.group_place import GroupPlace, past_tails
+from mirrormaker.failover.groups import look_at_groups
 from mirrormaker.failover.last_known import read_last_known, read_obstacles
 from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
 from mirrormaker.failover.sides import Sides
-from mirrormaker.failover.tail import Tail, find_tail, read_paths
-from mirrormaker.ledger.lane_ledger import LaneLedger
-from mirrormaker.ledger.two_way import mirrored_until
+from mirrormaker.failover.tail import Tail, TailChoice, find_tails
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
 
+TAILS_TIMEOUT_MS = 20_000
+"""What only the new side has is looked for so long, before a forced switch."""
 _T = TypeVar("_T")
 
 
@@ -153,8 +155,10 @@ class _Looks:
             return otherwise
 
 
-async def rehearse(sides: Sides, target: Side) -> Rehearsal:
-    """Of a switch to `target`, which must answer; what cannot be looked at is told."""
+async def rehearse(sides: Sides, target: Side, tail: TailChoice | None) -> Rehearsal:
+    """Of a switch to `target`, which must answer; what cannot be looked at is told. `tail`: what is to become
+    of records that only it has.
+    """
     old = target.other
     sides.cluster(target)
     is_planned = old in sides.clusters
@@ -166,8 +170,10 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
         problem=sides.problems.get(old),
     )
     looks = _Looks()
-    look = _look_at_both if is_planned else _look_at_one
-    found = await look(sides, target, rehearsal, looks)
+    if is_planned:
+        found = await _look_at_both(sides, target, rehearsal, looks, tail)
+    else:
+        found = await _look_at_one(sides, target, rehearsal, looks)
     notes = (*_state_notes(sides, target), *found.notes, *looks.notes, *_standing_notes(sides, old))
     return replace(found, notes=notes)
 
@@ -178,58 +184,45 @@ async def _look_at_one(sides: Sides, target: Side, rehearsal: Rehearsal, looks: 
     view = await looks.at(f"what the ledger at {sides.name(target)} says", ledger_at(cluster), LedgerView())
     missing = await looks.at("what is not copied yet", _missing_at_last(sides, target, view), None)
     carried = groups_as_carried(cluster, sides.leaving(old), view)
+    groups = await looks.at("where groups go on", carried, [])
+    tails = await looks.at(f"what only {sides.name(target)} has", _find_tails_soon(sides, target), [])
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
-        groups=tuple(await looks.at("where groups go on", carried, [])),
+        groups=past_tails(groups, tails),
+        tail=tuple(tails),
         notes=("groups go on where they were carried last", *_obstacle_notes(sides, old)),
     )
 
 
-async def _look_at_both(sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks) -> Rehearsal:
+async def _find_tails_soon(sides: Sides, target: Side) -> list[Tail]:
+    """So long that it holds up no forced switch. Raises BrokerError."""
+    try:
+        async with asyncio.timeout(TAILS_TIMEOUT_MS / 1000):
+            return (await find_tails(sides, target))[0]
+    except TimeoutError:
+        raise RequestTimedOutError(f"not all of it was looked at within {TAILS_TIMEOUT_MS} ms") from None
+
+
+async def _look_at_both(
+    sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks, tail: TailChoice | None
+) -> Rehearsal:
+    """Groups go on before what is copied from `target` first, as they have not read that there either."""
     old = target.other
     places = await looks.at(f"how far {sides.name(old)} is copied", read_places(sides, old), [])
-    groups, failures = await looks.at("where groups go on", look_at_groups(sides, old, places), ([], []))
-    missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
     tails, _ = await looks.at(f"what only {sides.name(target)} has", find_tails(sides, target), ([], {}))
+    unread = {} if tail is TailChoice.REPORT else {each.source: each.first for each in tails}
+    look = look_at_groups(sides, old, places, unread)
+    groups, failures = await looks.at("where groups go on", look, ([], []))
+    missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
     fence = await looks.at(f"whether {sides.name(old)} can be fenced", _fence_notes(sides, old, places), [])
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
-        groups=tuple(groups),
+        groups=past_tails(groups, tails),
         tail=tuple(tails),
         notes=(*failures, *_transaction_notes(places), *fence, *await _rule_notes(sides, old)),
     )
-
-
-async def find_tails(
-    sides: Sides, side: Side, after: Mapping[TopicPartition, int] | None = None
-) -> tuple[list[Tail], dict[TopicPartition, int]]:
-    """What `side` has that the other one lacks, and no route that runs brings there; and how far was looked.
-    `after`: offsets before which that has been done. Raises BrokerError.
-    """
-    cluster, other = sides.cluster(side), sides.clusters.get(side.other)
-    places = await read_places(sides, side)
-    came, went = await ledger_at(cluster), None if other is None else await ledger_at(other)
-    paths = await read_paths(cluster)
-    tails: list[Tail] = []
-    for place in places:
-        lane = lane_of(came, other, place.to, place.source)
-        begin = max(begin_of(lane, place), (after or {}).get(place.source, 0))
-        if went is not None:
-            begin = max(begin, lane_of(went, cluster, place.source, place.to).next or 0)
-        begun = replace(place, committed=begin)
-        tail = await find_tail(cluster, begun, lane, paths, None if other is None else other.cluster_id)
-        tails += [] if tail is None else [tail]
-    return tails, {place.source: place.stable_end for place in places}
-
-
-def begin_of(lane: LaneLedger, place: PartitionPlace) -> int:
-    """Where a route back goes on: from its position, or where the log begins if it has none or that is of a
-    cluster that is gone, behind what is known to have come by the way forth.
-    """
-    begin = mirrored_until(lane, place.start if place.is_elsewhere else place.position)
-    return min(max(begin, place.start), place.end)
 
 
 async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[Missing]:

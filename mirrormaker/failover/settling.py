@@ -7,25 +7,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import open_topics
 from mirrormaker.failover.partitions import lane_of, ledger_at, move_places, read_places, was_made_anew
-from mirrormaker.failover.rehearsal import begin_of, find_tails
 from mirrormaker.failover.sides import FailoverError, Sides
-from mirrormaker.failover.tail import Tail
+from mirrormaker.failover.tail import Tail, TailChoice, begin_of, find_tails
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.reconcile.switches import Side, Stage, Switch
-
-
-class TailChoice(Enum):
-    """What to do about records that only one side has."""
-
-    COPY = "copy"
-    REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

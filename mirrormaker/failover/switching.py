@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from broker.errors import BrokerError
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import close_topics, closed_topics, open_topics, read_settings, why_not_closed
-from mirrormaker.failover.groups import GroupPlace, carried_lines, carry_groups
+from mirrormaker.failover.group_place import GroupPlace, carried_lines, past_tails
+from mirrormaker.failover.groups import carry_groups
 from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places, source_topics
-from mirrormaker.failover.rehearsal import Rehearsal, find_tails, rehearse
+from mirrormaker.failover.rehearsal import Rehearsal, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
 from mirrormaker.failover.sides import FailoverError, GaveWayError, Sides
-from mirrormaker.failover.tail import Tail
+from mirrormaker.failover.tail import Tail, find_tails
 from mirrormaker.reconcile.switches import Side, Stage, Switch
 
 STILL_LOOKS = 3
@@ -74,7 +75,7 @@ class GroupSwitch:
             await lose_unreadable(sides, target.other)
             await self._check_state(target)
         try:
-            rehearsal = await rehearse(sides, target)
+            rehearsal = await rehearse(sides, target, self._terms.tail)
             if calls_off:
                 await self._cancel(target)
             else:
@@ -267,7 +268,7 @@ class GroupSwitch:
         tails, looked_to = await find_tails(sides, target)
         unread = looked_to | {tail.source: tail.first for tail in tails}
         found, failures = await carry_groups(sides, old, places, unread)
-        self._groups = tuple(found)
+        self._groups = past_tails(found, self._tail.found)
         for line in (*carried_lines(found), *failures):
             self._tell(line)
         await set_starts(sides, target, self._tell)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from typing import Any
 
 from broker.client.cluster import Cluster
@@ -17,11 +18,13 @@ from broker.types import TopicPartition
 from mirrormaker.audit.entries import Entry
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
-from mirrormaker.failover.partitions import PartitionPlace
+from mirrormaker.failover.partitions import PartitionPlace, cluster_before, lane_of, ledger_at, read_places
+from mirrormaker.failover.sides import Sides
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.origin_registry import ORIGINS_TOPIC, path_in
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.two_way import mirrored_until
+from mirrormaker.reconcile.switches import Side
 
 READ_TIMEOUT_MS = 30_000
 PASSED_OVER_MIN = 10_000
@@ -29,6 +32,13 @@ PASSED_OVER_MIN = 10_000
 
 Paths = Mapping[int, frozenset[str]]
 """By producer id, the clusters where its batches have been."""
+
+
+class TailChoice(Enum):
+    """What to do about records that only one side has."""
+
+    COPY = "copy"
+    REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +85,39 @@ async def read_paths(cluster: Cluster) -> dict[int, frozenset[str]]:
     return paths
 
 
-async def find_tail(
+async def find_tails(
+    sides: Sides, side: Side, after: Mapping[TopicPartition, int] | None = None
+) -> tuple[list[Tail], dict[TopicPartition, int]]:
+    """What `side` has that the other one lacks, and no route that runs brings there; and how far was looked.
+    `after`: offsets before which that has been done. While the other one is away, it is the one from which
+    copies came last. Raises BrokerError.
+    """
+    cluster, other = sides.cluster(side), sides.clusters.get(side.other)
+    places = await read_places(sides, side)
+    came, went = await ledger_at(cluster), None if other is None else await ledger_at(other)
+    paths = await read_paths(cluster)
+    tails: list[Tail] = []
+    for place in places:
+        lane = lane_of(came, other, place.to, place.source)
+        other_id = cluster_before(came, place.to, place.source) if other is None else other.cluster_id
+        begin = max(begin_of(lane, place), (after or {}).get(place.source, 0))
+        if went is not None:
+            begin = max(begin, lane_of(went, cluster, place.source, place.to).next or 0)
+        begun = replace(place, committed=begin)
+        tail = await _find_tail(cluster, begun, lane, paths, other_id)
+        tails += [] if tail is None else [tail]
+    return tails, {place.source: place.stable_end for place in places}
+
+
+def begin_of(lane: LaneLedger, place: PartitionPlace) -> int:
+    """Where a route back goes on: from its position, or where the log begins if it has none or that is of a
+    cluster that is gone, behind what is known to have come by the way forth.
+    """
+    begin = mirrored_until(lane, place.start if place.is_elsewhere else place.position)
+    return min(max(begin, place.start), place.end)
+
+
+async def _find_tail(
     cluster: Cluster, place: PartitionPlace, came: LaneLedger, paths: Paths, destination: str | None
 ) -> Tail | None:
     """Of one partition from its position on; None where there is nothing. `came`: the lane that leads there

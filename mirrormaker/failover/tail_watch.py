@@ -17,9 +17,8 @@ from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from mirrormaker.failover.rehearsal import find_tails
 from mirrormaker.failover.sides import Sides, open_sides
-from mirrormaker.failover.tail import Tail
+from mirrormaker.failover.tail import Tail, find_tails
 from mirrormaker.flow.signal import Signal
 from mirrormaker.reconcile.active_sides import read_switch
 from mirrormaker.reconcile.switches import Side, Stage

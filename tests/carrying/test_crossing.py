@@ -79,7 +79,7 @@ def test_a_group_is_not_carried_past_what_was_written_at_the_other_side_and_neve
     run(carry)
     assert sides.there.positions == {AT: 100}
     (crossing,) = carrier.groups[GROUP]
-    assert (crossing.decision.standing, crossing.decision.to) == (GroupStanding.CAREFUL, None)
+    assert (crossing.decision.standing, crossing.decision.to) == (GroupStanding.HELD, None)
 
 
 def test_a_group_is_left_where_it_stood_until_it_moves_on_where_it_was_carried_to(sides: PlayedSides) -> None:

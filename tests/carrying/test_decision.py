@@ -93,13 +93,13 @@ def test_a_group_that_stands_where_it_was_moved_stays_when_the_ledger_forgets() 
 
 
 def test_a_group_goes_on_at_what_never_came_to_its_source_also_where_it_was_moved_past_that() -> None:
-    careful = Decision(standing=GroupStanding.CAREFUL, to=35)
+    held = Decision(standing=GroupStanding.HELD, to=35)
     forgotten = Translation(offset=38, standing=Standing.BEYOND, is_exact=False)
     for translation in (EXACT, forgotten):
         for committed, mark in ((None, None), (30, MARK), (40, GroupMark(source=100, to=40, before=30))):
-            assert decide(100, translation, 5, committed, mark, follows_rewinds=False, unread=35) == careful
+            assert decide(100, translation, 5, committed, mark, follows_rewinds=False, unread=35) == held
         told = decide(100, translation, 5, 35, MARK, follows_rewinds=False, unread=35)
-        assert told == Decision(standing=GroupStanding.CAREFUL)
+        assert told == Decision(standing=GroupStanding.HELD)
     assert decide(100, EXACT, 5, None, None, follows_rewinds=False, unread=40).to == 40
     assert decide(100, EXACT, 5, 45, MARK, follows_rewinds=False, unread=35).to is None, (
         "it read there itself"

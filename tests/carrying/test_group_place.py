@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.carrying.decision import GroupStanding
-from mirrormaker.failover.groups import GroupPlace, carried_lines
+from mirrormaker.failover.group_place import GroupPlace, Jumped, carried_lines, past_tails
+from mirrormaker.failover.tail import Tail
 
 
 def place(standing: GroupStanding, group: str = "billing", partition: int = 0) -> GroupPlace:
@@ -37,6 +40,42 @@ def test_groups_that_are_not_carried_are_told_with_the_reason_and_not_counted() 
         "group shop is not carried in 2 partitions: it went on there by itself, its position is not taken"
         " there",
     ]
+
+
+@pytest.mark.parametrize(
+    ("continues_at", "wanted"),
+    [
+        (None, None),
+        (2, None),
+        (3, Jumped(first=2, last=2, records=1)),
+        (9, Jumped(first=2, last=8, records=3)),
+        (20, Jumped(first=2, last=9, records=3)),
+    ],
+)
+def test_what_only_the_other_side_has_and_a_group_stands_behind_is_told(
+    continues_at: int | None, wanted: Jumped | None
+) -> None:
+    tail = Tail(topic="orders", partition=0, first=2, last=9, records=3, bytes=1, first_ms=1, last_ms=1)
+    places = [
+        replace(place(GroupStanding.OWN, partition=number), continues_at=continues_at) for number in (0, 1)
+    ]
+    (found, other) = past_tails(places, [tail])
+    assert (found.jumped, other.jumped) == (wanted, None)
+    assert found.describe()["jumped"] == (None if wanted is None else asdict(wanted))
+
+
+def test_what_a_group_does_not_read_is_said() -> None:
+    jumped = Jumped(first=2, last=9, records=3)
+    said = (
+        "; it does not read what only that side had at offsets 2 to 9 (3 records at the most), unless it has"
+        " already"
+    )
+    assert replace(place(GroupStanding.OWN), jumped=jumped).line() == (
+        f"group billing: orders-0 at 3 is not carried, it went on there by itself: it has offset 5{said}"
+    )
+    assert replace(place(GroupStanding.CARRIED), jumped=jumped).line() == (
+        f"group billing: orders-0 at 3 goes on at offset 5{said}"
+    )
 
 
 @pytest.mark.parametrize(

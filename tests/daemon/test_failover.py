@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,6 +211,42 @@ def test_what_was_written_at_the_standby_before_the_first_copy_is_asked_about_an
     assert switch("failover", pair.file, "--tail", "copy")["cluster"] == "standby"
     wait_count(pair.primary, 15)
     assert set(records_at(pair.primary)) == set(records_at(pair.standby)) == set(range(15))
+
+
+@pytest.mark.timeout(180)
+def test_groups_that_go_on_behind_what_only_the_new_side_has_are_named_with_what_they_do_not_read(
+    pair: Pair,
+) -> None:
+    create(pair.standby, TOPIC, 1)
+    produce(pair.standby, TOPIC, range(5), 1)
+    pair.prepare(range(5, 15))
+    pair.running.start()
+    wait_count(pair.standby, 15)
+    commit(pair.primary, "readers-there", TOPIC, 3)
+    wait_until(lambda: committed(pair.standby, "readers-there", TOPIC)[0] == 8, "carried")
+    commit(pair.standby, "readers-there", TOPIC, 12)
+    commit(pair.primary, "readers", TOPIC, 10)
+    five = {"first": 0, "last": 4, "records": 5}
+
+    def places(told: dict[str, Any]) -> dict[str, tuple[int | None, dict[str, int] | None]]:
+        return {each["group"]: (each["continues_at"], each["jumped"]) for each in told["groups"]}
+
+    rehearsed = places(switch("failover", pair.file, "--dry-run"))
+    assert rehearsed == {"readers": (0, None), "readers-there": (12, five)}
+    reported = places(switch("failover", pair.file, "--dry-run", "--tail", "report"))
+    assert reported == {"readers": (15, five), "readers-there": (12, five)}
+    pair.primary.kill_node(1)
+    forced = switch("failover", pair.file, "--dry-run")
+    assert ([each["records"] for each in forced["tail"]], places(forced)["readers-there"]) == (
+        [5],
+        (12, five),
+    )
+    assert places(switch("failover", pair.file, "--force")["rehearsal"])["readers-there"] == (12, five)
+    pair.primary.start_node(1)
+    wait_until(lambda: mirrormaker("failover", str(pair.file), "orders").returncode == 0, "primary is back")
+    switch("failback", pair.file)
+    done = mirrormaker("failover", str(pair.file), "orders", "--tail", "copy", seconds=SECONDS).stdout
+    assert "what only that side had" not in done, "it was copied when the sides were switched"
 
 
 def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed(pair: Pair) -> None:
