@@ -25,6 +25,10 @@ _SAID = {
 """Standings that people would not read as they are meant."""
 
 
+_BEFORE_THE_COPY = frozenset({GroupStanding.UNKNOWN.value, GroupStanding.AHEAD.value})
+"""Standings of groups that have read here what is still to be copied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jumped:
     """Records that only the side where the group goes on has, or had, and that lie before that."""
@@ -64,6 +68,10 @@ class GroupPlace:
     """Records that it has read and finds there once more, at the most; None: nobody knows where it begins."""
     jumped: Jumped | None = None
     """What it does not read there."""
+    follows: bool = False
+    """It goes on with what it reads next here, once that, or what lies before it, has been copied: where that
+    will be nobody knows before.
+    """
 
     def describe(self) -> dict[str, Any]:
         """Plain data."""
@@ -79,6 +87,7 @@ class GroupPlace:
             "exact": self.is_exact,
             "ahead": self.unread,
             "read_again": self.again,
+            "follows_copy": self.follows,
             "jumped": None if self.jumped is None else asdict(self.jumped),
         }
 
@@ -97,12 +106,27 @@ class GroupPlace:
             return (
                 f"group {self.group}: {self.source} at {self.at} is not carried, {why}: it has {at}{jumped}"
             )
+        if self.follows:
+            return (
+                f"group {self.group}: {self.source} at {self.at} goes on there with what it reads next here,"
+                f" once what is missing is copied{jumped}"
+            )
         ahead = f", {self.unread:,} records ahead of the copy" if self.unread else ""
         again = f", reads up to {self.again:,} records again" if self.again else ""
         exactness = "" if self.is_exact else f" ({_SAID.get(self.standing, self.standing)})"
         return (
             f"group {self.group}: {self.source} at {self.at}{ahead} goes on at {at}{again}{exactness}{jumped}"
         )
+
+
+def following(places: Iterable[GroupPlace], missing: Collection[TopicPartition]) -> tuple[GroupPlace, ...]:
+    """The places as they will be where all is copied first; of the partitions `missing` something is left."""
+    return tuple(
+        replace(place, follows=True, continues_at=None, again=None)
+        if place.source in missing and place.standing in _BEFORE_THE_COPY
+        else place
+        for place in places
+    )
 
 
 def past_tails(places: Iterable[GroupPlace], tails: Collection[Tail]) -> tuple[GroupPlace, ...]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
 from broker.errors import RequestTimedOutError
 from broker.types import TopicPartition
 from mirrormaker.carrying.carrier import Crossing, GroupCarrier
 from mirrormaker.carrying.decision import GroupStanding
+from mirrormaker.carrying.group_positions import group_positions
 from mirrormaker.failover.group_place import GroupPlace
 from mirrormaker.failover.partitions import PartitionPlace
 from mirrormaker.failover.sides import Sides
@@ -22,6 +25,7 @@ from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.ledger.two_way import read_again
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.topology.failover_groups import return_route
+from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import RouteSpec
 
 READ_TIMEOUT_MS = 30_000
@@ -48,12 +52,44 @@ async def look_at_groups(
     found: list[GroupPlace] = []
     failures: list[str] = []
     for route in _carrying(sides, side):
-        if LEDGER_TOPIC in (await sides.cluster(side.other).refresh()).topics:
-            async with _carriage(sides, side, route, places) as (carrier, lanes):
-                await carrier.carry(moves=False, unread=unread, heeds_given=False)
-                found += _told(route, carrier.groups, lanes)
-                failures += _failures_of(carrier)
+        async with _carriage(sides, side, route, places, only_looks=True) as (carrier, lanes):
+            await carrier.carry(moves=False, unread=unread, heeds_given=False)
+            found += _told(route, carrier.groups, lanes)
+            found += await _uncopied(sides, side, route, places)
+            failures += _failures_of(carrier)
     return found, failures
+
+
+async def _uncopied(
+    sides: Sides, side: Side, route: RouteSpec, places: list[PartitionPlace]
+) -> list[GroupPlace]:
+    """Groups in partitions that have no copy yet, as of a cluster that was made anew. Raises BrokerError."""
+    cluster, there = sides.cluster(side), await sides.cluster(side.other).refresh()
+    own = {each.source: each.to for each in places if each.route.name == route.name}
+    missing = own.keys() - copied_lanes(route, places, there).keys()
+    if not missing:
+        return []
+    selection = GroupSelection(route.sync.groups)
+    names = [each.group_id for each in await Admin(cluster).list_groups()]
+    found: list[GroupPlace] = []
+    for name in filter(selection.selects, sorted(names)):
+        positions = await group_positions(cluster, name, missing)
+        found += [
+            GroupPlace(
+                route=route.name,
+                group=name,
+                source=source,
+                at=positions[source].offset,
+                to=own[source],
+                continues_at=None,
+                standing=GroupStanding.UNKNOWN.value,
+                is_exact=False,
+                unread=0,
+                again=None,
+            )
+            for source in sorted(missing & positions.keys())
+        ]
+    return found
 
 
 async def carry_groups(
@@ -87,9 +123,11 @@ def _carrying(sides: Sides, side: Side) -> list[RouteSpec]:
 
 @asynccontextmanager
 async def _carriage(
-    sides: Sides, side: Side, route: RouteSpec, places: list[PartitionPlace]
+    sides: Sides, side: Side, route: RouteSpec, places: list[PartitionPlace], *, only_looks: bool = False
 ) -> AsyncIterator[tuple[GroupCarrier, _Lanes]]:
-    """A carrier for all partitions of the route, with ledgers that have been read."""
+    """A carrier for all partitions of the route, with ledgers that have been read. One that `only_looks`
+    makes no ledger where there is none, as at a cluster that was made anew: nothing is known of it then.
+    """
     assert route.sync.groups is not None
     source, destination = sides.cluster(side), sides.cluster(side.other)
     ledger = RouteLedger(route, source, destination, sides.clock)
@@ -97,9 +135,16 @@ async def _carriage(
     if return_route(route, sides.group.routes) is not None:
         back = ReturnLedger(source, destination)
     owned = copied_lanes(route, places, await destination.refresh())
-    tasks = [asyncio.create_task(each.run()) for each in (ledger, back) if each is not None]
+    ledgers: list[tuple[Cluster, RouteLedger | ReturnLedger]] = [(destination, ledger)]
+    ledgers += [] if back is None else [(source, back)]
+    kept = [
+        each
+        for cluster, each in ledgers
+        if not only_looks or LEDGER_TOPIC in (await cluster.refresh()).topics
+    ]
+    tasks = [asyncio.create_task(each.run()) for each in kept]
     try:
-        await _await_read(ledger, back)
+        await _await_read(kept)
         yield (
             GroupCarrier(route.sync.groups, source, destination, ledger, lambda: owned, back),
             _Lanes(ledger, back),
@@ -123,14 +168,14 @@ def copied_lanes(
     }
 
 
-async def _await_read(ledger: RouteLedger, back: ReturnLedger | None) -> None:
+async def _await_read(ledgers: Collection[RouteLedger | ReturnLedger]) -> None:
     """Raises RequestTimedOutError."""
     try:
         async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
-            while not ledger.is_read or (back is not None and not back.is_read):  # noqa: ASYNC110 asked by commands alone
+            while not all(each.is_read for each in ledgers):  # noqa: ASYNC110 asked by commands alone
                 await asyncio.sleep(_LOOK_MS / 1000)
     except TimeoutError:
-        told = ledger.problem or (back.problem if back is not None else None)
+        told = next((each.problem for each in ledgers if each.problem is not None), None)
         raise RequestTimedOutError(f"the ledgers were not read: {told}") from None
 
 

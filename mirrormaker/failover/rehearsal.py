@@ -16,15 +16,15 @@ from broker.errors import BrokerError, RequestTimedOutError
 from broker.types import TopicPartition
 from mirrormaker.failover.carried_groups import groups_as_carried
 from mirrormaker.failover.fence import why_not_closed
-from mirrormaker.failover.group_place import GroupPlace, past_tails
+from mirrormaker.failover.group_place import GroupPlace, following, past_tails
 from mirrormaker.failover.groups import look_at_groups
 from mirrormaker.failover.last_known import read_last_known, read_obstacles
-from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
+from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, made_anew_notes, read_places
 from mirrormaker.failover.sides import Sides
 from mirrormaker.failover.tail import Tail, TailChoice, find_tails
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.reconcile.switches import Side
+from mirrormaker.reconcile.switches import Side, Stage
 from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
 
@@ -207,7 +207,9 @@ async def _find_tails_soon(sides: Sides, target: Side) -> list[Tail]:
 async def _look_at_both(
     sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks, tail: TailChoice | None
 ) -> Rehearsal:
-    """Groups go on before what is copied from `target` first, as they have not read that there either."""
+    """Groups go on before what is copied from `target` first, as they have not read that there either, and
+    behind what is copied to it.
+    """
     old = target.other
     places = await looks.at(f"how far {sides.name(old)} is copied", read_places(sides, old), [])
     tails, _ = await looks.at(f"what only {sides.name(target)} has", find_tails(sides, target), ([], {}))
@@ -215,13 +217,15 @@ async def _look_at_both(
     look = look_at_groups(sides, old, places, unread)
     groups, failures = await looks.at("where groups go on", look, ([], []))
     missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
+    left = {each.source for each in missing or () if each.records}
+    anew = await looks.at("what was made anew", _anew_notes(sides, target), [])
     fence = await looks.at(f"whether {sides.name(old)} can be fenced", _fence_notes(sides, old, places), [])
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
-        groups=past_tails(groups, tails),
+        groups=past_tails(following(groups, left), tails),
         tail=tuple(tails),
-        notes=(*failures, *_transaction_notes(places), *fence, *await _rule_notes(sides, old)),
+        notes=(*failures, *anew, *_transaction_notes(places), *fence, *await _rule_notes(sides, old)),
     )
 
 
@@ -335,6 +339,16 @@ def _transaction_notes(places: list[PartitionPlace]) -> list[str]:
 async def _fence_notes(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[str]:
     why = await why_not_closed(sides.cluster(old), sorted({place.source.topic for place in places}))
     return [] if why is None else [f"the switch would be refused: {sides.name(old)} cannot be fenced, {why}"]
+
+
+async def _anew_notes(sides: Sides, target: Side) -> list[str]:
+    """Of all ways that the switch sets to begin."""
+    settled = [sides.switch.side] if sides.switch.stage is Stage.AWAY else []
+    notes: list[str] = []
+    for side in dict.fromkeys([*settled, target]):
+        places, view = await read_places(sides, side), await ledger_at(sides.cluster(side))
+        notes += made_anew_notes(sides, side, places, view)
+    return notes
 
 
 async def _rule_notes(sides: Sides, old: Side) -> list[str]:

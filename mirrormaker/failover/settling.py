@@ -11,7 +11,7 @@ from typing import Any
 
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import open_topics
-from mirrormaker.failover.partitions import lane_of, ledger_at, move_places, read_places, was_made_anew
+from mirrormaker.failover.partitions import lane_of, ledger_at, made_anew_notes, move_places, read_places
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.failover.tail import Tail, TailChoice, begin_of, find_tails
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -152,13 +152,8 @@ async def set_starts(sides: Sides, side: Side, tell: Callable[[str], None]) -> N
     places = await read_places(sides, side)
     starts = {place.source: begin_of(lane_of(view, other, place.to, place.source), place) for place in places}
     await move_places(sides, side, starts)
-    if other is not None:
-        anew = {place.to.topic for place in places if was_made_anew(view, other, place.to, place.source)}
-        for topic in sorted(anew):
-            tell(
-                f"topic {topic} at {sides.name(side.other)} was made anew: what had come from there to"
-                f" {sides.name(side)} stays there alone"
-            )
+    for note in made_anew_notes(sides, side, places, view):
+        tell(note)
 
 
 def _note_of(route: str, tail: Tail, at_ms: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.carrying.decision import GroupStanding
-from mirrormaker.failover.group_place import GroupPlace, Jumped, carried_lines, past_tails
+from mirrormaker.failover.group_place import GroupPlace, Jumped, carried_lines, following, past_tails
 from mirrormaker.failover.tail import Tail
 
 
@@ -62,6 +62,19 @@ def test_what_only_the_other_side_has_and_a_group_stands_behind_is_told(
     (found, other) = past_tails(places, [tail])
     assert (found.jumped, other.jumped) == (wanted, None)
     assert found.describe()["jumped"] == (None if wanted is None else asdict(wanted))
+
+
+@pytest.mark.parametrize(
+    ("standing", "follows"),
+    [(GroupStanding.UNKNOWN, True), (GroupStanding.AHEAD, True), (GroupStanding.OWN, False)],
+)
+def test_who_has_read_what_is_still_to_be_copied_goes_on_behind_that(
+    standing: GroupStanding, follows: bool
+) -> None:
+    left = place(standing)
+    (told, whole) = following([left, place(standing, partition=1)], {left.source})
+    assert (told.follows, whole.follows) == (follows, False)
+    assert told.continues_at == (None if follows else 5)
 
 
 def test_what_a_group_does_not_read_is_said() -> None:

@@ -283,7 +283,6 @@ def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_sta
     pair: Pair, cluster: ClusterFactory, tmp_path: Path
 ) -> None:
     primary, standby, rebuilt = pair.primary, pair.standby, cluster("rebuilt")
-    create(rebuilt, TOPIC, 1)
     pair.begin(10)
     running = pair.running
     switch("failover", running.file)
@@ -299,6 +298,14 @@ def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_sta
     commit(standby, "readers", TOPIC, 3)
 
     group_file(tmp_path, {"primary": rebuilt, "standby": standby})
+    rehearsals = [switch("failback", running.file, "--dry-run")]
+    create(rebuilt, TOPIC, 1)
+    rehearsals.append(switch("failback", running.file, "--dry-run"))
+    for rehearsed in rehearsals:
+        assert rehearsed["records_missing"] == 25
+        assert [(each["group"], each["at"], each["follows_copy"]) for each in rehearsed["groups"]] == [
+            ("readers", 3, True)
+        ]
     running.start()
     assert switch("failover", running.file)["stage"] == "settled"
     wait_count(rebuilt, 25)
@@ -379,9 +386,34 @@ def test_what_came_from_a_topic_that_was_made_anew_and_does_not_go_back_is_told(
     assert pair.running.stop() == 0
     delete_topic(pair.primary, TOPIC)
     create(pair.primary, TOPIC, 1)
+    stays = "topic orders at primary was made anew: what had come from there to standby stays there alone"
+    assert stays in switch("failover", pair.file, "--dry-run")["notes"]
     done = mirrormaker("failover", str(pair.file), "orders", seconds=SECONDS)
     assert done.returncode == 0, done.stderr
-    assert "topic orders at primary was made anew: what had come from there to standby stays" in done.stderr
+    assert stays in done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_a_rehearsal_tells_what_a_switch_does_where_a_topic_of_the_primary_was_made_anew(pair: Pair) -> None:
+    pair.begin(10)
+    pair.primary.kill_node(1)
+    switch("failover", pair.file, "--force")
+    produce(pair.standby, TOPIC, range(10, 15), 1)
+    commit(pair.standby, "readers", TOPIC, 12)
+    pair.primary.start_node(1)
+    delete_topic(pair.primary, TOPIC)
+    create(pair.primary, TOPIC, 1)
+    rehearsed = switch("failback", pair.file, "--dry-run")
+    assert (rehearsed["planned"], rehearsed["records_missing"]) == (True, 5)
+    (group,) = rehearsed["groups"]
+    assert (group["at"], group["continues_at"], group["follows_copy"]) == (12, None, True)
+    assert [note for note in rehearsed["notes"] if "topic orders at primary was made anew" in note]
+    told = mirrormaker("failback", str(pair.file), "orders", "--dry-run").stdout
+    goes_on = "goes on there with what it reads next here, once what is missing is copied"
+    assert f"group readers: orders-0 at 12 {goes_on}\n" in told
+    assert switch("failback", pair.file)["cluster"] == "primary"
+    assert committed(pair.primary, "readers", TOPIC)[0] == 2
+    assert records_at(pair.primary) == list(range(10, 15))
 
 
 @pytest.mark.timeout(120)
