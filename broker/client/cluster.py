@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Self
+from typing import Self, TypeVar
 
 from broker.client.backoff import Backoff, Random, Retries, system_random
 from broker.client.connection import Connection, ConnectionSettings
@@ -33,6 +33,9 @@ from broker.wire.messages.find_coordinator import (
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 CONTROL_LANE = "control"
+
+_Key = TypeVar("_Key")
+_T = TypeVar("_T")
 
 _FIRST_VERSION_WITH_NULL_TOPICS = 1
 _FIRST_VERSION_WITHOUT_FORCED_CREATION = 4
@@ -185,7 +188,7 @@ class Cluster:
         refresh = self._refreshes.get(key)
         if refresh is None:
             refresh = self._refreshes[key] = asyncio.create_task(self._refresh(*key))
-            refresh.add_done_callback(lambda _: self._refreshes.pop(key, None))
+            refresh.add_done_callback(lambda done: _ended(self._refreshes, key, done))
         return await asyncio.shield(refresh)
 
     async def ensure(
@@ -324,14 +327,8 @@ class Cluster:
         dial = self._dials.get(key)
         if dial is None:
             dial = self._dials[key] = asyncio.create_task(self._dial(address, lane))
-            dial.add_done_callback(lambda done: self._dialled(key, done))
+            dial.add_done_callback(lambda done: _ended(self._dials, key, done))
         return await asyncio.shield(dial)
-
-    def _dialled(self, key: tuple[HostPort, str], dial: asyncio.Task[Connection]) -> None:
-        """Those who waited have the outcome; whether anybody still did or not, it counts as taken."""
-        self._dials.pop(key, None)
-        if not dial.cancelled():
-            dial.exception()
 
     async def _dial(self, address: HostPort, lane: str) -> Connection:
         loop = asyncio.get_running_loop()
@@ -403,6 +400,13 @@ class Cluster:
             code = ErrorCode.of(found.error_code)
             raise ProtocolError(code, f"coordinator of {key}: {found.error_message or code.meaning}")
         return found
+
+
+def _ended(shared: dict[_Key, asyncio.Task[_T]], key: _Key, task: asyncio.Task[_T]) -> None:
+    """Those who waited have the outcome; whether anybody still did or not, it counts as taken."""
+    shared.pop(key, None)
+    if not task.cancelled():
+        task.exception()
 
 
 async def _ask_metadata(

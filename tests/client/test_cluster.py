@@ -234,3 +234,25 @@ def test_a_dial_that_fails_when_nobody_waits_for_it_any_more_troubles_nobody() -
         await cluster.close()
 
     run(main)
+
+
+def test_a_look_at_metadata_that_fails_when_nobody_waits_for_it_any_more_troubles_nobody() -> None:
+    async def main() -> None:
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with Peer() as peer:
+            nodes = PeerCluster(peer)
+            cluster = Cluster(nodes.bootstrap, settings=SETTINGS, backoff=Backoff(initial_ms=100, max_ms=100))
+            await cluster.start()
+        with pytest.raises(ConnectionFailedError):
+            await cluster.refresh([])
+        asking = asyncio.create_task(cluster.refresh([]))
+        await until(lambda: len(asyncio.all_tasks()) == 4)  # the dial waits, as the one before failed
+        asking.cancel()
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+        del asking
+        gc.collect()
+        assert not complaints
+        await cluster.close()
+
+    run(main)
