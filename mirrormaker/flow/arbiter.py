@@ -100,7 +100,7 @@ class Arbiter:
         self._met_meanwhile: dict[TopicPartition, Trouble] = {}
         """Whoever tells of a trouble may do so only once."""
         self._awaiting: set[TopicPartition] = set()
-        """Partitions that began before what somebody has said to leave out."""
+        """Partitions that have yet to come past what they stood in front of."""
         self._early: list[Trouble] = []
         """Met before `begin`."""
         self._machine: FlowMachine | None = None
@@ -245,7 +245,7 @@ class Arbiter:
             self._awaiting.discard(source)
 
     def stored(self) -> None:
-        """Positions have been: what somebody has said to leave out may lie behind them, as it has crossed."""
+        """Positions have been: what partitions stood in front of may lie behind them, as it has crossed."""
         for source in self._awaiting - self._under_way.keys():
             self._awaiting.discard(source)
             self._look_whether_passed(source)  # which awaits it again while it has not
@@ -278,12 +278,12 @@ class Arbiter:
                 self._start(stand(trouble), partition.source, trouble)
 
     def _is_awaited(self, trouble: Trouble, partition: Partition) -> bool:
-        """Whether a partition has yet to come past what somebody has said to leave out: it began before that,
-        after a process that was killed. What is only fetched may be refused yet, also where its position is
-        stored before it is sent.
+        """Whether a partition has yet to come past what it stood in front of: it began before that, as after a
+        process that was killed, and may be refused something else there. What is only fetched may be refused
+        yet, also where its position is stored before it is sent.
         """
         is_before = min(partition.committed, partition.acknowledged) <= trouble.position
-        return is_before and trouble.kind in OBSTACLES and self._halts.is_released(trouble)
+        return is_before and trouble.kind in OBSTACLES
 
     def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
         """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for; or gone

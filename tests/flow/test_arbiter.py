@@ -324,6 +324,28 @@ def test_a_release_holds_though_the_partition_recovers_from_something_else_befor
     assert (scene.notes, scene.kept.halts) == ([trouble], {})
 
 
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_partition_that_is_refused_something_before_an_obstacle_stands_in_front_of_it_on(
+    code: ErrorCode,
+) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.leave_and_return(POSITION - 10)
+    refusal = PartitionPaused(source=SOURCE, destination=DESTINATION, error=code, offset=POSITION - 10)
+    recovered = PartitionRecovered(source=SOURCE, failures=1)
+    scene.run(
+        lambda: scene.arbiter.joined([SOURCE]),
+        lambda: scene.arbiter.take_fact(refusal),
+        lambda: scene.arbiter.take_fact(recovered),
+    )
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+    scene.kept.released.add(SOURCE)
+    scene.run(scene.arbiter.look_again)
+    assert (scene.notes, scene.kept.halts) == ([trouble], {})
+
+
 def test_a_release_ends_once_the_position_behind_it_is_stored_though_it_was_not_met_again() -> None:
     scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
     scene.kept.halts[SOURCE] = (trouble, False)
@@ -430,6 +452,9 @@ def test_an_obstacle_of_before_is_tried_at_once_and_forgotten_when_it_has_passed
     partition = scene.machine.partitions[SOURCE]
     assert partition.fetch_not_before_ms == 0
     partition.obstacle = partition.source_problem = None
+    partition.extend_to(POSITION + 1)
+    partition.lanes[0].acknowledged = POSITION + 1
+    scene.machine.committed({SOURCE: POSITION + 1})
     scene.run(lambda: scene.arbiter.take_fact(PartitionRecovered(source=SOURCE, failures=1)))
     assert scene.kept.halts == {}
 
