@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
+from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.flow.trouble import WHOLE_TOPIC
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
@@ -28,6 +29,7 @@ WIDTH_WITHOUT_TERMINAL = 1_000
 _LOST_WITH = {
     CONTROL_TOPIC: "pauses, halts and switches of before are gone",
     LEDGER_TOPIC: "audits take what was copied before for what came before the route's start",
+    ORIGINS_TOPIC: "copies by producer ids of before count as born there, and may go in a circle",
     POSITIONS_TOPIC: "where nothing was committed since, the route goes on at the position of its group",
 }
 """What went with the topics that the mirror keeps."""

@@ -295,7 +295,8 @@ class RouteRunner:
         if not self.work.route.provenance:
             yield None
             return
-        async with OriginRegistry(source, destination, self._around.cluster_ids) as origins:
+        ids, on_begun_anew = self._around.cluster_ids, self._events.note_begun_anew
+        async with OriginRegistry(source, destination, ids, on_begun_anew) as origins:
             yield origins
 
     async def _heed(self, working: WorkingRoute) -> None:

@@ -21,7 +21,6 @@ from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch
 from broker.client.offsets import earliest_offsets
 from broker.client.operations import DESCRIBE, READ
 from broker.errors import BrokerError, ErrorCode, ProtocolError
-from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.carrying.decision import Decision, GroupStanding, decide
 from mirrormaker.carrying.group_positions import group_positions
@@ -63,6 +62,8 @@ class Crossing:
     """How the mirror moved it last."""
     behind: int
     """Source offsets that the group has read and that the ledger does not know yet."""
+    refusal: str | None = None
+    """Why the destination does not take its position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,6 @@ class GroupCarrier:
         self._back = back
         self._brings_back = brings_back
         self._may_move = may_move
-        self._log = logger("groups")
 
     async def run(self) -> None:
         """Carry every `interval_ms`, until cancelled."""
@@ -138,7 +138,7 @@ class GroupCarrier:
                 await self.carry(without=without)
                 if without:
                     raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(min(without)))
-                self.problem = self._first_failure()
+                self.problem = self.first_failure
             except BrokerError as error:
                 self._tell_problem(error)
 
@@ -153,11 +153,20 @@ class GroupCarrier:
             self._ledger.note("groups_not_carried", error=str(error))
         self.problem = str(error)
 
-    def _first_failure(self) -> str | None:
-        if not self.failures:
+    @property
+    def first_failure(self) -> str | None:
+        """Which group could not be carried when that was last tried, and why."""
+        refusals = {
+            name: each.refusal
+            for name, crossings in self.groups.items()
+            for each in crossings
+            if each.refusal is not None
+        }
+        failures = {**refusals, **self.failures}
+        if not failures:
             return None
-        name, why = min(self.failures.items())
-        others = f", and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
+        name, why = min(failures.items())
+        others = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
         return f"group {name!r}: {why}{others}"
 
     async def carry(
@@ -222,11 +231,14 @@ class GroupCarrier:
     async def _carry_group(self, group: str, crossings: tuple[Crossing, ...]) -> tuple[Crossing, ...]:
         moves = [each for each in crossings if each.decision.to is not None]
         await self._note_arrivals(group, [each for each in crossings if each.decision.to is None])
-        refusal = await self._move(group, moves) if moves else None
-        if refusal is None:
+        if moves:
+            try:
+                if not await self._move(group, moves):
+                    return _left(crossings, GroupStanding.IN_USE)
+            except _RefusedError as error:
+                return _left(crossings, GroupStanding.REFUSED, str(error))
             self.moved += len(moves)
-            return crossings
-        return _left(crossings, refusal)
+        return crossings
 
     async def _note_arrivals(self, group: str, resting: Iterable[Crossing]) -> None:
         """Positions that were moved and have been taken; one record each. Raises BrokerError."""
@@ -296,10 +308,10 @@ class GroupCarrier:
         described = await Admin(self._destination).describe_groups([group])
         return described[group].state not in _EMPTY_STATES
 
-    async def _move(self, group: str, moves: Iterable[Crossing]) -> GroupStanding | None:
-        """Commit; why that was refused, if it was. Raises BrokerError."""
+    async def _move(self, group: str, moves: Iterable[Crossing]) -> bool:
+        """Commit, unless the group is in use. Raises BrokerError."""
         if await self._is_in_use(group):
-            return GroupStanding.IN_USE
+            return False
         marks: dict[GroupMarkId, GroupMark] = {}
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for each in moves:
@@ -313,27 +325,33 @@ class GroupCarrier:
                 await commit_offsets(self._destination, group, offsets, timeout_ms=TIMEOUT_MS)
         except ProtocolError as error:
             if error.code in _MEMBER_CODES:
-                return GroupStanding.IN_USE
-            self._log.warning("group_not_carried", group=group, error=str(error))
-            return GroupStanding.REFUSED
+                return False
+            raise _RefusedError(str(error)) from error
         self._taken |= marks
-        return None
+        return True
 
     def _tell_changes(self, groups: Mapping[str, tuple[Crossing, ...]]) -> None:
         """Events for groups that began or ceased to be carried."""
         told = (GroupStanding.BEHIND, GroupStanding.REWOUND, GroupStanding.OWN, GroupStanding.REFUSED)
         for name, crossings in groups.items():
-            before = {each.source: each.decision.standing for each in self.groups.get(name, ())}
+            before = {
+                each.source: (each.decision.standing, each.refusal) for each in self.groups.get(name, ())
+            }
             for each in crossings:
                 standing = each.decision.standing
-                if standing in told and before.get(each.source) is not standing:
+                if standing in told and before.get(each.source) != (standing, each.refusal):
+                    why = {} if each.refusal is None else self._why(each.refusal)
                     self._ledger.note(
                         f"group_{standing.value}",
                         group=name,
                         partition=str(each.source),
                         position=each.position.offset,
                         committed=each.committed,
+                        **why,
                     )
+
+    def _why(self, refusal: str) -> dict[str, str]:
+        return {"cluster": self._destination.name, "error": refusal}
 
     def describe(self) -> dict[str, Any]:
         """For `status`."""
@@ -361,9 +379,16 @@ def _needing(operation: int, group: str, cluster: Cluster) -> Iterator[None]:
         raise missing_right(error.code, cluster.name, group, operation) from error
 
 
-def _left(crossings: tuple[Crossing, ...], standing: GroupStanding) -> tuple[Crossing, ...]:
+def _left(
+    crossings: tuple[Crossing, ...], standing: GroupStanding, refusal: str | None = None
+) -> tuple[Crossing, ...]:
     """Those that were to be moved, and are not, for that reason."""
+    decision = Decision(standing=standing)
     return tuple(
-        each if each.decision.to is None else replace(each, decision=Decision(standing=standing))
+        each if each.decision.to is None else replace(each, decision=decision, refusal=refusal)
         for each in crossings
     )
+
+
+class _RefusedError(BrokerError):
+    """The destination does not take the positions of a group; the message says why."""

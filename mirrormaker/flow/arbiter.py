@@ -278,9 +278,9 @@ class Arbiter:
                 self._start(stand(trouble), partition.source, trouble)
 
     def _is_awaited(self, trouble: Trouble, partition: Partition) -> bool:
-        """Whether a partition has yet to come past what it stood in front of: it began before that, as after a
-        process that was killed, and may be refused something else there. What is only fetched may be refused
-        yet, also where its position is stored before it is sent.
+        """Whether a partition has yet to come past what it stood in front of: it began before that, as after
+        a process that was killed, and may be refused something else there. What is only fetched may be
+        refused yet, also where its position is stored before it is sent.
         """
         is_before = min(partition.committed, partition.acknowledged) <= trouble.position
         return is_before and trouble.kind in OBSTACLES

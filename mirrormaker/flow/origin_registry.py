@@ -21,7 +21,7 @@ from broker.client.cluster import Cluster
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
-from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.provenance import Path, Provenance
@@ -52,9 +52,11 @@ class Waiting(Protocol):
 class OriginRegistry:
     """See the module. `async with` returns once both topics are there."""
 
-    def __init__(self, source: Cluster, destination: Cluster, ids: ClusterIds) -> None:
-        """The clusters come started. Raises ConfigurationError when one does not tell its id, or both have
-        one.
+    def __init__(
+        self, source: Cluster, destination: Cluster, ids: ClusterIds, on_begun_anew: BegunAnew | None = None
+    ) -> None:
+        """The clusters come started. `on_begun_anew`: see `KeptTopic`. Raises ConfigurationError when one
+        does not tell its id, or both have one.
         """
         here, there = _id_of(source, "source"), _id_of(destination, "destination")
         if here == there:
@@ -68,8 +70,8 @@ class OriginRegistry:
         """Clusters that did not answer when asked for their ids: they may have others than known."""
         self._source = source
         self._destination = destination
-        self._read = KeptTopic(source, ORIGINS_TOPIC)
-        self._written = KeptTopic(destination, ORIGINS_TOPIC)
+        self._read = KeptTopic(source, ORIGINS_TOPIC, on_begun_anew=on_begun_anew)
+        self._written = KeptTopic(destination, ORIGINS_TOPIC, on_begun_anew=on_begun_anew)
         self._registered: dict[int, Path] = {}
         self._topics = AsyncExitStack()
 

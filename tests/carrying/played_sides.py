@@ -51,6 +51,8 @@ class PlayedCluster:
     lists_all: bool = True
     """Whether its coordinator can be asked for all positions of a group."""
     topics: Mapping[str, Any] = field(default_factory=dict)
+    refusal: ErrorCode | None = None
+    """What it says to positions that are to be committed."""
 
 
 @dataclass
@@ -148,6 +150,8 @@ class PlayedSides:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         **_: Any,
     ) -> None:
+        if cluster.refusal is not None:
+            raise ProtocolError(cluster.refusal)
         cluster.positions |= {at: each.offset for at, each in offsets.items()}
 
     async def earliest_offsets(

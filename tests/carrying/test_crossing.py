@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.errors import ErrorCode
 from mirrormaker.carrying.decision import GroupStanding
 from mirrormaker.ledger.group_mark import GroupMark
 from mirrormaker.reconcile.routes import RouteWork
@@ -155,6 +156,27 @@ def test_what_could_not_be_committed_is_tried_again(sides: PlayedSides) -> None:
     sides.here.positions, sides.there.positions = {AT: 40}, {AT: 20}
     run(sides.carrier().carry)
     assert sides.there.positions == {AT: 40}
+
+
+def test_a_group_whose_position_is_refused_says_by_whom_and_why_until_it_is_taken(sides: PlayedSides) -> None:
+    notes: list[tuple[str, dict[str, Any]]] = []
+    sides.forth.note = lambda name, **details: notes.append((name, details))
+    sides.forth.pages_ = lane_ledger((0, 0, 100))
+    sides.here.positions, sides.there.refusal = {AT: 40}, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    carrier = sides.carrier()
+    run(carrier.carry)
+    run(carrier.carry)
+    ((name, told),) = notes
+    lacking = "the mirror lacks the right to Read group 'readers' at 'there'"
+    assert (name, told["cluster"]) == ("group_refused", "there")
+    assert lacking in told["error"]
+    assert lacking in str(carrier.first_failure)
+    sides.there.refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    run(carrier.carry)
+    assert [name for name, _ in notes] == ["group_refused", "group_refused"]
+    sides.there.refusal = None
+    run(carrier.carry)
+    assert (sides.there.positions, carrier.first_failure) == ({AT: 40}, None)
 
 
 def test_groups_are_carried_from_a_cluster_that_cannot_list_all_that_they_committed(

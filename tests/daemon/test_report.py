@@ -9,7 +9,11 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
+from mirrormaker.flow.positions import POSITIONS_TOPIC
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.partition_status import PartitionStatus
+from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.report import attention, format_bytes, render_json, render_text
 from mirrormaker.status import RouteStatus, Status, TopologyStatus
 from mirrormaker.timing_report import judge_objective, summarize_latency
@@ -50,6 +54,12 @@ def route(*partitions: PartitionStatus, lag: Lag | None = BEHIND, problem: str |
 def status(*routes: RouteStatus, topology_problem: str | None = None) -> Status:
     topology = TopologyStatus(generation=7, digest="abc", applied_at_ms=0, problem=topology_problem)
     return Status(topology=topology, routes=routes)
+
+
+def test_of_every_topic_that_a_route_keeps_it_is_told_what_goes_with_it() -> None:
+    for topic in (CONTROL_TOPIC, LEDGER_TOPIC, ORIGINS_TOPIC, POSITIONS_TOPIC):
+        lost = {topic: {"cluster": "aggregate", "at_ms": 0}}
+        assert f"{topic} at 'aggregate' was deleted" in attention([replace(route(), begun_anew=lost)])[0]
 
 
 def test_topics_that_the_mirror_keeps_and_that_began_anew_are_told_with_what_went_with_them() -> None:

@@ -10,12 +10,15 @@ import pytest
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
+from broker.clock import SystemClock
 from broker.errors import ConfigurationError, CorruptRecordsError
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.flow.intake import OriginUnknownError
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.origin_registry import ORIGINS_TOPIC, OriginRegistry
 from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.topology.model import RouteName
 from tests.conftest import ClusterFactory
 from tests.flow.test_provenance import header
 
@@ -60,7 +63,9 @@ def test_what_one_direction_registers_the_other_finds_and_leaves_out(cluster: Cl
 
     async def main() -> None:
         async with Cluster(addresses[0]) as a, Cluster(addresses[1]) as b:
-            there, back = OriginRegistry(a, b, ClusterIds()), OriginRegistry(b, a, ClusterIds())
+            events = RouteEvents(RouteName("there"), SystemClock())
+            there = OriginRegistry(a, b, ClusterIds(), events.note_begun_anew)
+            back = OriginRegistry(b, a, ClusterIds())
             async with following(there), following(back) as machine:
                 identity = await there.registering(None)(ProducerKey(0, 0, None))
                 assert await origin_of(back, machine, identity.producer_id) is None
@@ -74,6 +79,8 @@ def test_what_one_direction_registers_the_other_finds_and_leaves_out(cluster: Cl
                         await kept.changed()
                     value = kept.get({"producer": identity.producer_id})
                     assert value == {"path": [a.cluster_id]}
+                    assert events.begun_anew[ORIGINS_TOPIC]["cluster"] == b.name
+                    assert [each["name"] for each in events.describe()] == ["kept_topic_begun_anew"]
 
     asyncio.run(main())
 
