@@ -269,10 +269,13 @@ def _pause(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     topology = load_for_status(options.file)
-    resumed = asyncio.run(resume(topology, options.route, options.topics, SystemClock(), options.partition))
+    work = resume(topology, options.route, options.topics, SystemClock(), options.partition)
+    resumed, pause = asyncio.run(work)
     for what in resumed:
         print(what)
-    if not resumed:
+    if pause is not None:
+        print(f"held all the same: {pause}", file=sys.stderr)
+    elif not resumed:
         print("nothing was noted as paused", file=sys.stderr)
     return 0
 

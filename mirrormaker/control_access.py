@@ -13,6 +13,7 @@ from mirrormaker.reconcile.control import Pause, Resumption, RouteWishes, read_w
 from mirrormaker.reconcile.control_records import control_of, read_control_records, this_user
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.pauses import (
+    find_pause,
     find_route,
     name_resumed,
     pause_records,
@@ -39,8 +40,9 @@ async def pause(
 
 async def resume(
     topology: Topology, name: str, topics: Collection[str], clock: Clock, partition: int | None = None
-) -> list[str]:
-    """Have a route go on, or topics of it, or one partition of them. Returns the names of what does.
+) -> tuple[list[str], str | None]:
+    """Have a route go on, or topics of it, or one partition of them. Returns the names of what does, and what
+    holds it all the same, if anything does.
 
     Raises ConfigurationError, BrokerError.
     """
@@ -55,9 +57,11 @@ async def resume(
         require_resumable(route.name, _wishes(topic, route.name), resumption)
         await topic.put([resumption_record(route.name, resumption)])
         await topic.read_to_end()
-        records = resume_records(route.name, _wishes(topic, route.name), resumption)
+        wishes = _wishes(topic, route.name)
+        records = resume_records(route.name, wishes, resumption)
         await topic.put(records)
-        return [name_resumed(key) or name for key, _ in records]
+        names = [name_resumed(key) or name for key, _ in records]
+        return names, find_pause(route.name, wishes, resumption)
 
 
 def _wishes(control: KeptTopic, route: RouteName) -> RouteWishes:

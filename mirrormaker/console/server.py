@@ -42,6 +42,7 @@ from mirrormaker.reconcile.control_records import this_user
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
 from mirrormaker.reconcile.pauses import (
+    find_pause,
     find_route,
     name_resumed,
     pause_records,
@@ -184,7 +185,7 @@ class DaemonResource:
         return web.json_response({"paused": [key["topic"] for key, _ in records]})
 
     async def resume(self, request: web.Request) -> web.Response:
-        """Takes pauses back."""
+        """Takes pauses back; `held` says what keeps from going on all the same."""
         check_query(request.query, once={"partition"}, several={"topic"})
         route, topics = self._asked_route(request)
         partition = _asked_partition(request)
@@ -196,9 +197,12 @@ class DaemonResource:
         )
         require_resumable(route.name, await board.wishes(route.name), resumption)
         await board.put([resumption_record(route.name, resumption)])
-        records = resume_records(route.name, await board.wishes(route.name), resumption)
+        wishes = await board.wishes(route.name)
+        records = resume_records(route.name, wishes, resumption)
         await board.put(records)
-        return web.json_response({"resumed": [name_resumed(key) for key, _ in records]})
+        held = find_pause(route.name, wishes, resumption)
+        resumed = [name_resumed(key) for key, _ in records]
+        return web.json_response({"resumed": resumed} | ({} if held is None else {"held": held}))
 
     async def seek(self, request: web.Request) -> web.Response:
         """Refused while the route is at work anywhere."""

@@ -36,12 +36,25 @@ def pause_records(route: RouteName, topics: Collection[str], pause: Pause) -> Re
     return [(pause_key(route, topic), asdict(pause)) for topic in topics or (None,)]
 
 
+def find_pause(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> str | None:
+    """What is wished to pause and holds what is resumed, as that names less; None: nothing does."""
+    is_whole = resumption.partition is None
+    if wishes.pause is not None and not (is_whole and not resumption.topics):
+        return f"the route {route!r} is paused as a whole: resume it without naming topics or partitions"
+    held = [topic for topic in wishes.topics if not resumption.topics or topic in resumption.topics]
+    if is_whole or not held:
+        return None
+    return f"the topic {held[0]!r} is paused as a whole: resume it without naming partitions"
+
+
 def require_resumable(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> None:
-    """Raises ConfigurationError for topics of a route that pauses as a whole; a partition may go on there."""
-    if resumption.topics and resumption.partition is None and wishes.pause is not None:
-        raise ConfigurationError(
-            [f"the route {route!r} is paused as a whole: resume it without naming topics"]
-        )
+    """Raises ConfigurationError for topics of a route that pauses as a whole, and for a partition of what
+    does; where that stands by a failure policy it may be released, and goes on with the rest.
+    """
+    pause = find_pause(route, wishes, resumption)
+    if pause is None or (resumption.partition is not None and _releases(route, wishes, resumption)):
+        return
+    raise ConfigurationError([pause])
 
 
 def resume_records(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> Records:
@@ -50,8 +63,7 @@ def resume_records(route: RouteName, wishes: RouteWishes, resumption: Resumption
     """
     require_resumable(route, wishes, resumption)
     topics = resumption.topics
-    halts = {source: halt for source, halt in wishes.halts.items() if resumption.covers(source)}
-    released = release_records(route, halts, resumption.release)
+    released = _releases(route, wishes, resumption)
     if resumption.partition is not None:
         return released
     paused: list[str | None] = [*wishes.topics]
@@ -61,6 +73,11 @@ def resume_records(route: RouteName, wishes: RouteWishes, resumption: Resumption
         (pause_key(route, topic), None) for topic in paused if not topics or topic in topics
     ]
     return taken_back + released
+
+
+def _releases(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> Records:
+    halts = {source: halt for source, halt in wishes.halts.items() if resumption.covers(source)}
+    return release_records(route, halts, resumption.release)
 
 
 def name_resumed(key: Document) -> str | None:

@@ -61,6 +61,9 @@ def test_a_paused_route_rests_in_every_daemon_until_it_is_resumed_and_may_be_mov
     moved = mirrormaker("seek", file, "a", "--to", "10", "--partition", "1")
     assert (moved.returncode, moved.stdout) == (0, "flights\t1\t10\n")
     assert count_records(destination, "a.flights", 2) == 100
+    alone = mirrormaker("resume", file, "a", "--topic", "flights", "--partition", "1")
+    assert (alone.returncode, alone.stdout) == (1, "")
+    assert "the route 'a' is paused as a whole: resume it without naming" in alone.stderr
     assert mirrormaker("resume", file, "a").stdout == "a\n"
     wait_until(lambda: count_records(destination, "a.flights", 2) == 100 + 25 + 65, "copied from there on")
     assert mirrormaker("resume", file, "a").stderr == "nothing was noted as paused\n"

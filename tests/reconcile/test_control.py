@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from broker.errors import ConfigurationError
+from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.reconcile.control import (
     Claim,
     Pause,
@@ -22,8 +24,8 @@ from mirrormaker.reconcile.control import (
     read_wishes,
     resumption_record,
 )
-from mirrormaker.reconcile.halts import Release
-from mirrormaker.reconcile.pauses import pause_records, require_resumable, resume_records
+from mirrormaker.reconcile.halts import Halt, Release
+from mirrormaker.reconcile.pauses import find_pause, pause_records, require_resumable, resume_records
 from mirrormaker.topology.model import CopyMode, Resources, RouteName
 from tests.reconcile.test_routes import A, rerouted, selecting
 
@@ -118,6 +120,31 @@ def test_records_of_other_kinds_and_claims_that_are_none_are_passed_over() -> No
     assert told_by_hand[ROUTE].pause == Pause(at_ms=0, by="somebody")
 
 
+def test_a_partition_of_what_pauses_as_a_whole_is_released_where_it_stands_and_else_the_pause_is_told() -> (
+    None
+):
+    source = TopicPartition("planes", 1)
+    trouble = Trouble(
+        kind=TroubleKind.SOURCE_GAP, source=source, position=0, resume_at=5, problem="0 to 4 are gone"
+    )
+    halt = Halt(trouble=trouble, at_ms=1, by="d", stops_route=False, digest="x")
+    named = replace(RESUMPTION, topics=frozenset({"planes"}), partition=1)
+    for wishes, paused in (
+        (RouteWishes(pause=PAUSE), "the route 'a' is paused as a whole"),
+        (RouteWishes(topics={"planes": PAUSE}), "the topic 'planes' is paused as a whole"),
+    ):
+        with pytest.raises(ConfigurationError, match=paused):
+            require_resumable(ROUTE, wishes, named)
+        standing = replace(wishes, halts={source: halt})
+        assert [key["halt"] for key, _ in resume_records(ROUTE, standing, named)] == [
+            {"topic": "planes", "partition": 1}
+        ]
+        assert paused in str(find_pause(ROUTE, standing, named))
+        assert find_pause(ROUTE, standing, RESUMPTION) is None
+    other = RouteWishes(topics={"flights": PAUSE})
+    assert (find_pause(ROUTE, other, named), resume_records(ROUTE, other, named)) == (None, [])
+
+
 def test_resuming_takes_back_what_is_paused_and_nothing_else() -> None:
     assert resume_records(ROUTE, RouteWishes(), RESUMPTION) == []
     topics = RouteWishes(topics={"flights": PAUSE, "planes": PAUSE})
@@ -132,5 +159,4 @@ def test_resuming_takes_back_what_is_paused_and_nothing_else() -> None:
     }
     with pytest.raises(ConfigurationError, match="paused as a whole"):
         resume_records(ROUTE, both, replace(RESUMPTION, topics=frozenset({"planes"})))
-    require_resumable(ROUTE, both, replace(RESUMPTION, topics=frozenset({"planes"}), partition=1))
     assert pause_records(ROUTE, [], PAUSE) == [(pause_key(ROUTE, None), asdict(PAUSE))]
