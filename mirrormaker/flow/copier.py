@@ -82,8 +82,8 @@ class RouteCopier:
         self._balancer = Balancer(route, clock)
         self._link = RouteLink(route, link, expected, clock, parts.timing, on_admitted=self._pump)
         self._crossing = Crossing(route, destination, parts.heartbeats)
-        self._renewed = RenewedTopics(destination, parts.look_at_topics)
         self._looks = TopicLooks(parts.look_at_topics)
+        self._renewed = RenewedTopics(destination, self._looks)
         self._commit_due = Signal()
         self._closing = False
         self.takes_part = False
@@ -132,7 +132,6 @@ class RouteCopier:
     def set_topics(self, topics: Mapping[str, str]) -> None:
         """Copy these, source name to destination name; the group rebalances when they change."""
         self._topics = dict(topics)
-        self._renewed.looked()
         self._looks.looked()
         if self._holdings is not None:
             self._holdings.set_topics(topics)

@@ -8,15 +8,13 @@ event loop of the route's copier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId
-
-LOOKS = 2
-"""The first to end may have begun before."""
+from mirrormaker.flow.topic_looks import TopicLooks
 
 _log = logger("renewed_topics")
 
@@ -32,20 +30,21 @@ class _Shape(NamedTuple):
 
 
 class RenewedTopics:
-    """Of one copier. `look_soon`: has what the route copies decided about anew."""
+    """Of one copier; what is still written after a look may be."""
 
-    def __init__(self, destination: Cluster, look_soon: Callable[[], None]) -> None:
+    def __init__(self, destination: Cluster, looks: TopicLooks) -> None:
         self._destination = destination
-        self._look_soon = look_soon
+        self._looks = looks
         self._known: dict[str, _Shape] = {}
-        self._looks: dict[str, int] = {}
-        """Topics that nothing is sent to, with the looks that have to end before."""
+        self._held: dict[str, int] = {}
+        """Topics that nothing is sent to, with the look that has to end before."""
 
     def find_held(self, topics: Collection[str]) -> frozenset[str]:
         """Those that nothing is to be sent to for now, by what metadata says of all that are written."""
-        for known in (self._known, self._looks):
-            for topic in known.keys() - set(topics):
-                del known[topic]
+        for topic in self._known.keys() - set(topics):
+            self._forget(topic)
+        for topic in [topic for topic, look in self._held.items() if self._looks.has_ended(look)]:
+            self._forget(topic)
         for topic in topics:
             shape = self._shape(topic)
             if shape is None:
@@ -53,22 +52,15 @@ class RenewedTopics:
             was = self._known.setdefault(topic, shape)
             if was.is_like(shape):
                 self._known[topic] = shape
-                self._looks.pop(topic, None)
-            elif topic not in self._looks:
+                self._held.pop(topic, None)
+            elif topic not in self._held:
                 _log.info("topic_made_anew", topic=topic, before=was.partitions, now=shape.partitions)
-                self._looks[topic] = LOOKS
-                self._look_soon()
-        return frozenset(self._looks)
+                self._held[topic] = self._looks.ask()
+        return frozenset(self._held)
 
-    def looked(self) -> None:
-        """A look has ended; what is still written may be."""
-        if not self._looks:
-            return
-        self._looks = {topic: left - 1 for topic, left in self._looks.items()}
-        for topic in [topic for topic, left in self._looks.items() if not left]:
-            del self._looks[topic], self._known[topic]
-        if self._looks:
-            self._look_soon()
+    def _forget(self, topic: str) -> None:
+        del self._known[topic]
+        self._held.pop(topic, None)
 
     def _shape(self, topic: str) -> _Shape | None:
         known, partitions = self._destination.topics.get(topic), self._destination.partitions(topic)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from broker.types import NO_TOPIC_ID, TopicId
 from mirrormaker.flow.renewed_topics import RenewedTopics
+from mirrormaker.flow.topic_looks import TopicLooks
 
 
 class Destination:
@@ -18,7 +19,8 @@ class Destination:
         self.counts: dict[str, int] = {}
         self.asked = 0
         cluster: Any = self
-        self.renewed = RenewedTopics(cluster, self._look_soon)
+        self.looks = TopicLooks(self._look_soon)
+        self.renewed = RenewedTopics(cluster, self.looks)
 
     def partitions(self, topic: str) -> list[int]:
         return list(range(self.counts.get(topic, 0)))
@@ -37,10 +39,10 @@ def test_a_topic_with_other_partitions_is_held_until_a_look_has_begun_and_ended_
     assert there.tells(1, 3) == there.tells(1, 0) == frozenset()
     assert there.tells(2, 4) == there.tells(2, 4) == {"copies"}
     assert there.asked == 1
-    there.renewed.looked()
+    there.looks.looked()
     assert there.tells(2, 4) == {"copies"}
     assert there.asked == 2
-    there.renewed.looked()
+    there.looks.looked()
     assert there.tells(2, 4) == frozenset()
     assert there.tells(3, 4) == frozenset()
     assert there.asked == 2
@@ -65,5 +67,3 @@ def test_what_becomes_as_it_was_is_held_no_more() -> None:
     there.tells(1, 3)
     assert there.tells(2, 4) == {"copies"}
     assert there.tells(3, 3) == frozenset()
-    there.renewed.looked()
-    assert there.asked == 1
