@@ -14,7 +14,7 @@ from broker.client.coordinator import CoordinatorLink
 from broker.client.group_offsets import Membership, OffsetAndMetadata
 from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.producer_settings import ProducerSettings
-from broker.errors import BrokerError, ErrorCode
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import NO_PRODUCER_ID, TopicPartition
 from broker.wire.features import TRANSACTION_VERSION
 from broker.wire.message import Request, ResponseType
@@ -96,9 +96,15 @@ class TransactionRequests:
         return await self._until_done(attempt)
 
     async def add_partitions(
-        self, identity: ProducerIdentity, partitions: Collection[TopicPartition]
+        self,
+        identity: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        *,
+        awaits_topics: bool = True,
     ) -> None:
-        """Make partitions part of the transaction (first protocol)."""
+        """Make partitions part of the transaction (first protocol). Unless it `awaits_topics`, one that is
+        not there is a refusal: what comes to be there may be another than was meant.
+        """
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in sorted(partitions):
             by_topic[topic].append(partition)
@@ -122,7 +128,8 @@ class TransactionRequests:
             for code, name in answers:
                 self._link.check(code, f"{name} in a transaction of {self._id}")
 
-        await self._until_done(attempt)
+        final_codes = () if awaits_topics else (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+        await self._until_done(attempt, final_codes)
 
     async def end(self, identity: ProducerIdentity, *, commit: bool, by_leaders: bool) -> Ended:
         """Commit or abort; `by_leaders`: it is a transaction of the second protocol."""
@@ -201,12 +208,16 @@ class TransactionRequests:
         connection = await link.connection()
         return await link.request(request, connection.version_of(type(request), at_most=at_most))
 
-    async def _until_done(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def _until_done(
+        self, attempt: Callable[[], Awaitable[_Result]], final_codes: Collection[ErrorCode] = ()
+    ) -> _Result:
         retries = Retries(_PAUSES, timeout_ms=self._settings.max_block_ms, random=self._cluster.random)
         while True:
             try:
                 return await attempt()
             except BrokerError as error:
+                if isinstance(error, ProtocolError) and error.code in final_codes:
+                    raise
                 await retries.pause(error)
 
 

@@ -324,6 +324,8 @@ class BucketTransaction:
     def _close(self, now_ms: int) -> Step | None:
         """The next step toward the commit."""
         is_all_settled = all(is_settled(lane) for lane in self._lanes())
+        if is_all_settled and self._lose_former_log():
+            return None
         if is_all_settled and not self._is_reached():
             self._promised = self._promise_again()
         positions = self._unwritten(is_all_settled)
@@ -336,6 +338,15 @@ class BucketTransaction:
         if now_ms - self._times.closing_since_ms >= self._terms.settle_ms:
             self.lose(f"batches were not settled within {self._terms.settle_ms} ms")
         return None
+
+    def _lose_former_log(self) -> bool:
+        """A topic that was made anew amid the transaction has only what came last: none of that is to be
+        seen, and all is sent once more. Whether it is so.
+        """
+        anew = next((lane.destination for lane in self._lanes() if lane.logs_begun), None)
+        if anew is not None:
+            self.lose(f"{anew}: its log is another one than when the transaction began")
+        return anew is not None
 
     def _unwritten(self, is_all_settled: bool) -> dict[int, dict[TopicPartition, LanePositions]]:
         """Positions of the promise that are not written; those of origins that pass once all is settled:

@@ -451,10 +451,9 @@ class ExactlyOnce:
             code = error.code if isinstance(error, ProtocolError) else None
             transaction.lose(str(error), is_fenced=code in FENCED_CODES, code=code)
             return
-        transaction.done(self._clock.monotonic_ms(), refused)
-        if refused:
-            destinations = frozenset(destination for _, destination in refused)
-            self._machine.refused(destinations, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        transaction.done(self._clock.monotonic_ms(), frozenset(refused))
+        for code in set(refused.values()):
+            self._machine.refused({to for (_, to), said in refused.items() if said is code}, code)
         if isinstance(step, Commit) and HOME in step.origins:
             self._machine.counts.transactions += 1
             self._have_gone_on(bucket)

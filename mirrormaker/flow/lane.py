@@ -90,6 +90,7 @@ class Lane:
         "in_flight",
         "index",
         "leader",
+        "logs_begun",
         "partition",
         "position",
         "producer",
@@ -100,6 +101,7 @@ class Lane:
         "retry_at_ms",
         "sent",
         "state",
+        "written_at",
     )
 
     def __init__(self, partition: Partition, index: int, destination: TopicPartition, position: int) -> None:
@@ -116,6 +118,10 @@ class Lane:
         """The source offset up to which everything is in the queue, at the destination, or not for it."""
         self.acknowledged = position
         """The source offset up to which the destination has everything that is for it."""
+        self.written_at = -1
+        """The offset of the destination where the last of that begins, as far as it tells."""
+        self.logs_begun = 0
+        """How often that was before the one before: in another log, as of a topic that was made anew."""
         self.committed = position
         """At most once: the source offset before which it sends nothing after a crash, as that is stored."""
         self.producers: dict[int, LaneProducer] = {}
@@ -201,6 +207,9 @@ class Lane:
             chunk = self.queue.popleft()
             self.sent = max(self.sent - 1, 0)
             self.acknowledged = chunk.next_offset
+            if chunk.base_offset is not None:
+                self.logs_begun += chunk.base_offset <= self.written_at
+                self.written_at = chunk.base_offset
             taken.append(chunk)
         return taken
 

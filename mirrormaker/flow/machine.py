@@ -279,11 +279,15 @@ class FlowMachine:
         for lane, chunk in command.entries:
             answer = answers.get(lane.destination, NOT_ANSWERED)
             self._settlement.settle(lane, chunk, answer, now_ms)
-        if self._settlement.missed_topics:
-            self._forget_leaders(self._settlement.missed_topics)
+        self._forget_leaders()
 
-    def _forget_leaders(self, missed: set[str]) -> None:
-        """What comes to be there by these names is another topic: nothing is sent before more is known."""
+    def _forget_leaders(self) -> None:
+        """What comes to be there by the names of missed topics is another one: nothing is sent before more is
+        known.
+        """
+        missed = self._settlement.missed_topics
+        if not missed:
+            return
         self._leaders = {to: leader for to, leader in self._leaders.items() if to.topic not in missed}
         missed.clear()
         self.set_leaders(self._leaders)
@@ -306,6 +310,10 @@ class FlowMachine:
             for lane in partition.lanes:
                 if lane.queue and lane.destination in destinations:
                     self._setbacks.refuse(lane, code)
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            for topic in {destination.topic for destination in destinations}:
+                self._settlement.miss(topic)
+            self._forget_leaders()
 
     # ---- what comes out
 

@@ -37,6 +37,7 @@ from mirrormaker.flow.transaction_steps import (
     Commit,
     LanePositions,
     Places,
+    Refusals,
     Step,
     TransactionTerms,
     Write,
@@ -155,7 +156,7 @@ class OwnedBucket:
 
     # ---- steps
 
-    async def take(self, step: Step, partitions: Mapping[TopicPartition, Partition]) -> Places:
+    async def take(self, step: Step, partitions: Mapping[TopicPartition, Partition]) -> Refusals:
         """Take one; the partitions that were refused. Raises BrokerError when the bucket cannot go on."""
         match step:
             case AddPartitions(places=places):
@@ -171,7 +172,7 @@ class OwnedBucket:
                 await _all_of(self._commit(self._producers[origin]) for origin in origins)
                 if HOME in origins:
                     self._arrived.clear()
-        return frozenset()
+        return {}
 
     async def _commit(self, producer: _Producer) -> None:
         with self._needing(producer.name):
@@ -226,7 +227,7 @@ class OwnedBucket:
             self._epochs[partition.source] = partition.leader_epoch
         return self._epochs[partition.source]
 
-    async def _add_all(self, places: Places) -> Places:
+    async def _add_all(self, places: Places) -> Refusals:
         by_origin: dict[int, set[TopicPartition]] = defaultdict(set)
         for origin, destination in places:
             by_origin[origin].add(destination)
@@ -234,28 +235,35 @@ class OwnedBucket:
             self._add(self._producers[origin], frozenset(each)) for origin, each in by_origin.items()
         )
         pairs = zip(by_origin, refused, strict=True)
-        outcome = frozenset((origin, destination) for origin, each in pairs for destination in each)
+        outcome = {
+            (origin, destination): code for origin, each in pairs for destination, code in each.items()
+        }
         if self._books is not None and (HOME, self._books.at) in outcome:
             self._books.refused()
         return outcome
 
     async def _add(
         self, producer: _Producer, partitions: frozenset[TopicPartition]
-    ) -> frozenset[TopicPartition]:
-        """Partitions that may not be written are refused one by one, and hold nobody else back."""
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Partitions that may not be written, or are not there, are refused one by one, and hold nobody else
+        back. The mirror's own topics are made again, and waited for.
+        """
+        own = {POSITIONS_AT} if self._books is None else {POSITIONS_AT, self._books.at}
+        requests, awaits_topics = producer.requests, partitions <= own
         try:
             with self._needing(producer.name, min(partitions).topic):
-                await producer.requests.add_partitions(producer.identity, partitions)
+                await requests.add_partitions(producer.identity, partitions, awaits_topics=awaits_topics)
         except ProtocolError as error:
-            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED or partitions == {POSITIONS_AT}:
+            is_absent = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not awaits_topics
+            is_refused = is_absent or error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if not is_refused or partitions == {POSITIONS_AT}:
                 raise
             if len(partitions) == 1:
-                _log.warning("partition_not_writable", error=str(error))
-                return partitions
+                return dict.fromkeys(partitions, error.code)
         else:
-            return frozenset()
+            return {}
         each = [await self._add(producer, frozenset({partition})) for partition in sorted(partitions)]
-        return frozenset().union(*each)
+        return {partition: code for refused in each for partition, code in refused.items()}
 
 
 def _put(arrived: list[Arrival], arrival: Arrival) -> None:

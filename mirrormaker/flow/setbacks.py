@@ -114,7 +114,9 @@ class Setbacks:
 
     def refuse(self, lane: Lane, code: ErrorCode) -> None:
         """What comes next was refused before it was sent, and is tried again by whoever asked."""
-        if lane.error is not code:
+        if lane.error is not code and code.retriable:
+            self._tell_failed(lane, code)
+        elif lane.error is not code:
             self._tell_paused(lane, code)
         lane.error = code
 
@@ -145,14 +147,7 @@ class Setbacks:
         assert lane.error is not None
         if lane.attempts & (lane.attempts - 1):
             return  # failures are told of at the 1st, 2nd, 4th, 8th, ...
-        self._facts.append(
-            SendingFailed(
-                source=lane.partition.source,
-                destination=lane.destination,
-                error=lane.error,
-                failures=lane.attempts,
-            )
-        )
+        self._tell_failed(lane, lane.error)
 
     def _pause(self, lane: Lane, now_ms: int) -> None:
         assert lane.error is not None
@@ -161,6 +156,16 @@ class Setbacks:
         lane.retry_at_ms = now_ms + self._config.pause_ms
         self._timers.add(lane)
         self._tell_paused(lane, lane.error)
+
+    def _tell_failed(self, lane: Lane, code: ErrorCode) -> None:
+        self._facts.append(
+            SendingFailed(
+                source=lane.partition.source,
+                destination=lane.destination,
+                error=code,
+                failures=max(lane.attempts, 1),
+            )
+        )
 
     def _tell_paused(self, lane: Lane, code: ErrorCode, said: str | None = None) -> None:
         self._facts.append(

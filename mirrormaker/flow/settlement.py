@@ -34,7 +34,7 @@ class Settlement:
         self.refresh_leaders = False
         """An answer said that leaders may be others."""
         self.missed_topics: set[str] = set()
-        """Of the destination: answers said that they are not there."""
+        """Of the destination: answers said that they are not there, or told offsets of another log."""
         self._hooks = hooks
         self._buffer = buffer
         self._lines = lines
@@ -58,20 +58,28 @@ class Settlement:
             self._setbacks.decide(lane, now_ms)
         self._lines.line_up(lane)
 
+    def miss(self, topic: str) -> None:
+        """It is not there, or is another one by now: who leads it is found out before more is sent."""
+        self.refresh_leaders = True
+        self.missed_topics.add(topic)
+
     def _note_failure(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> None:
         chunk.error = code
         chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
         self._tally.counts.errors[code] += 1
         self.refresh_leaders |= code in LEADER_CODES
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self.missed_topics.add(lane.destination.topic)
+            self.miss(lane.destination.topic)
         if lane.state is LaneState.COPYING:
             lane.enter(LaneState.SETTLING)
 
     def _take_acknowledged(self, lane: Lane, now_ms: int) -> None:
         assert lane.producer is not None
         lane.producer.proven, lane.producer.answered_at_ms = True, now_ms
+        logs_begun = lane.logs_begun
         taken = lane.take_acknowledged()
+        if lane.logs_begun != logs_begun:
+            self.miss(lane.destination.topic)
         counts, on_copied = self._tally.of(lane.partition.source), self._hooks.on_copied
         for chunk in taken:
             counts.batches += chunk.batches

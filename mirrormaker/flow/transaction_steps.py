@@ -79,6 +79,10 @@ Places = frozenset[tuple[int, TopicPartition]]
 """Partitions of the destination, each with the origin whose transaction it is about."""
 
 
+Refusals = Mapping[tuple[int, TopicPartition], ErrorCode]
+"""Places that the coordinator does not add, and what it says of each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
     """Tell the coordinator that these are part of the transactions of their origins."""

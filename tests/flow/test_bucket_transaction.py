@@ -254,6 +254,16 @@ def test_a_batch_that_may_be_there_and_cannot_be_repeated_loses_the_bucket() -> 
     assert bucket.is_lost
 
 
+def test_what_went_to_a_topic_that_was_made_anew_amid_a_transaction_is_not_committed() -> None:
+    bucket, machine, (command,) = opened()
+    (lane,) = machine.partitions[SOURCES[0]].lanes
+    lane.written_at = 500
+    machine.answered(command, {lane.destination: ProduceAnswer(ErrorCode.NONE, 0)}, 1)
+    assert (machine.ready(1).refresh_leaders, lane.leader) == (True, None)
+    assert bucket.next_step(100) is None
+    assert bucket.is_lost
+
+
 def test_a_partition_that_is_refused_by_the_coordinator_is_tried_in_the_next_transaction() -> None:
     bucket, machine = one_partition(1)
     machine.ready(0)
