@@ -14,6 +14,7 @@ from broker.client.producer_batch import ProducerBatch
 from broker.client.producer_metrics import ProducerCounters
 from broker.errors import BrokerError
 from broker.telemetry import logger
+from broker.types import TopicPartition
 
 _log = logger("producer")
 
@@ -32,6 +33,8 @@ class BatchOutcomes:
         self._counters = counters
         self._handlers = handlers
         self._on_given_up = on_given_up
+        self._told: dict[TopicPartition, str] = {}
+        """Why batches were given up that nothing was acknowledged behind, as the log says it already."""
 
     def watch(self, batch: ProducerBatch) -> None:
         """Do it for this batch, when the time has come."""
@@ -52,6 +55,7 @@ class BatchOutcomes:
         if error is None:
             took_ms = (asyncio.get_running_loop().time() - batch.created_at) * 1000
             counters.acknowledged(count=batch.count, size=batch.size, took_ms=took_ms)
+            self._told.pop(batch.topic_partition, None)
             if self._handlers:
                 facts, base_offset = _facts_of(batch), batch.done.result()
                 tell(self._handlers, lambda handler: handler.acknowledged(facts, base_offset))
@@ -61,14 +65,17 @@ class BatchOutcomes:
 
     def _given_up(self, batch: ProducerBatch, error: BrokerError) -> None:
         self._counters.given_up(count=batch.count)
-        _log.warning(
-            "batch_given_up",
-            topic=batch.topic_partition.topic,
-            partition=batch.topic_partition.partition,
-            records=batch.count,
-            attempts=batch.attempts,
-            error=str(error),
-        )
+        said = str(error)
+        if self._told.get(batch.topic_partition) != said:
+            self._told[batch.topic_partition] = said
+            _log.warning(
+                "batch_given_up",
+                topic=batch.topic_partition.topic,
+                partition=batch.topic_partition.partition,
+                records=batch.count,
+                attempts=batch.attempts,
+                error=said,
+            )
         self._on_given_up(error)
         if self._handlers:
             facts = _facts_of(batch)

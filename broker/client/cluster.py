@@ -65,6 +65,10 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
+class CoordinatorNotToldError(ProtocolError):
+    """Nobody says who coordinates a group or transactional id; it takes the right to describe that."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Rest:
     """An address that failed `failures` times in a row and is left alone until `until` (event loop's clock,
@@ -398,7 +402,8 @@ class Cluster:
         found = _found_coordinator(await connection.request(request, version), key, version)
         if found.error_code:
             code = ErrorCode.of(found.error_code)
-            raise ProtocolError(code, f"coordinator of {key}: {found.error_message or code.meaning}")
+            told = f"coordinator of {key}: {found.error_message or code.meaning}"
+            raise CoordinatorNotToldError(code, told)
         return found
 
 

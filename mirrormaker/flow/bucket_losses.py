@@ -43,6 +43,10 @@ class BucketLosses:
         """It is lost once more."""
         self._in_a_row[key] += 1
 
+    def is_lost(self, key: ProducerKey) -> bool:
+        """Whether it was, and has not been committed since."""
+        return self._in_a_row[key] > 0
+
     def end(self, key: ProducerKey) -> int:
         """It was committed; returns how often it was lost before."""
         return self._in_a_row.pop(key, 0)

@@ -40,7 +40,7 @@ from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.noted_lanes import NotedLanes, kept_at
-from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain
+from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain, log_taken_over
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.passing_origins import PassingOrigins
 from mirrormaker.flow.positions import POSITIONS_TOPIC, Place, SourceId, has_predecessor, no_place, place_in
@@ -403,7 +403,9 @@ class ExactlyOnce:
         """Become the only one who can write the bucket. Raises BrokerError."""
         books = None if self._books is None else self._books.of_bucket(self._on_progress)
         bucket = OwnedBucket(key, self._terrain, books)
-        await bucket.open()
+        identity = await bucket.open()
+        if not self._losses.is_lost(key):
+            log_taken_over(identity)
         self._buckets[key] = bucket
         bucket.task = self._tasks.create_task(self._drive(bucket), name=f"transactions of {key}")
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.client.cluster import Cluster
-from broker.client.operations import WRITE
+from broker.client.cluster import Cluster, CoordinatorNotToldError
+from broker.client.operations import DESCRIBE, WRITE
 from broker.client.producer_identity import NO_IDENTITY
 from broker.client.producer_identity import ProducerIdentity as ClientIdentity
 from broker.client.producer_settings import ProducerSettings
@@ -105,13 +105,14 @@ class OwnedBucket:
         self._epochs: dict[TopicPartition, int] = {}
         """The leader epochs that were stored last."""
 
-    async def open(self) -> None:
-        """Become the only one who can write the bucket. Raises BrokerError."""
+    async def open(self) -> ProducerIdentity:
+        """Become the only one who can write the bucket, under this. Raises BrokerError."""
         identity = await self.fence(HOME)
         clock = self._terrain.clock
         self.transaction = BucketTransaction(
             self.key, identity, POSITIONS_AT, self._terms(), clock.monotonic_ms(), self._books
         )
+        return identity
 
     async def fence(self, origin: int) -> ProducerIdentity:
         """Become the only one who can write what came from there. Raises BrokerError."""
@@ -128,7 +129,6 @@ class OwnedBucket:
         own = ProducerIdentity(identity.producer_id, identity.epoch, name)
         writer = TransactionWriter(terrain.destination, own, terrain.clock, lane=terrain.lane)
         self._producers[origin] = _Producer(name=name, identity=identity, requests=requests, writer=writer)
-        _log.info("bucket_taken_over", transactional_id=name, epoch=own.epoch)
         return own
 
     def _terms(self) -> TransactionTerms:
@@ -217,6 +217,8 @@ class OwnedBucket:
             if error.code not in UNAUTHORIZED_CODES:
                 raise
             destination, name, needed = self._terrain.destination, transactional_id, WRITE
+            if isinstance(error, CoordinatorNotToldError):
+                needed = DESCRIBE
             if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 name, needed = topic, right_to_write(destination.topics.get(topic))
             raise missing_right(error.code, destination.name, name, needed) from error
@@ -264,6 +266,11 @@ class OwnedBucket:
             return {}
         each = [await self._add(producer, frozenset({partition})) for partition in sorted(partitions)]
         return {partition: code for refused in each for partition, code in refused.items()}
+
+
+def log_taken_over(identity: ProducerIdentity) -> None:
+    """Nobody else can write under it any more."""
+    _log.info("bucket_taken_over", transactional_id=identity.transactional_id, epoch=identity.epoch)
 
 
 def _put(arrived: list[Arrival], arrival: Arrival) -> None:

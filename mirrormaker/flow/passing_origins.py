@@ -28,7 +28,7 @@ from mirrormaker.flow.books import Books
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.owned_bucket import OwnedBucket
+from mirrormaker.flow.owned_bucket import OwnedBucket, log_taken_over
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.positions import Arrival, SourceId, place_in
 from mirrormaker.flow.producers import ProducerKey
@@ -115,6 +115,7 @@ class PassingOrigins:
                     self._tell_refused(bucket, wanted, error)
                     await asyncio.sleep(RETRY_MS / 1000)
                 else:
+                    log_taken_over(identity)
                     bucket.transaction.take_origin(wanted.origin, identity)
                     taken = self._wanted[wanted]
                     break

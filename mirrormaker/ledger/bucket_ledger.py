@@ -37,6 +37,10 @@ class Whole(Protocol):
         """Records of it have been written."""
         ...
 
+    def tell_kept_up(self, records: int) -> None:
+        """So many of `upkeep` have been."""
+        ...
+
 
 class BucketLedger:
     """What of it is written in transactions of one bucket (`flow.books.BucketBooks`)."""
@@ -70,6 +74,8 @@ class BucketLedger:
             self._whole.recorder.settled(self._due)
             if self._due.records or self._kept_up:
                 self._whole.tell_written()
+        if self._kept_up:
+            self._whole.tell_kept_up(sum(map(len, self._kept_up.values())))
         for source, entries in self._kept_up.items():
             if self._whole.upkeep.get(source) is entries:
                 del self._whole.upkeep[source]

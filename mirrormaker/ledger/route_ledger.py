@@ -454,7 +454,11 @@ class RouteLedger:
             self.upkeep = {source: tuple(each) for source, each in records.items() if each}
         elif any(records.values()):
             await topic.put([entry for each in records.values() for entry in each])
-        self._log.info("ledger_kept_up", records=sum(map(len, records.values())))
+            self.tell_kept_up(sum(map(len, records.values())))
+
+    def tell_kept_up(self, records: int) -> None:
+        """So many that keep it small have been written."""
+        self._log.info("ledger_kept_up", records=records)
 
     async def _starts(self, cluster: Cluster, partitions: Collection[TopicPartition]) -> Listed:
         """Where their logs begin."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.client.cluster import Cluster
 from broker.client.encoders import DefaultEncoder, JsonEncoder, StringEncoder
@@ -107,6 +108,25 @@ def test_handlers_are_told_of_every_stage_in_order() -> None:
         ]
 
     run(main)
+
+
+def test_why_batches_are_given_up_is_logged_once_until_one_is_taken_or_the_reason_is_another() -> None:
+    lacking, damaged = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_RECORD
+    codes = [lacking, lacking, damaged, lacking, ErrorCode.NONE, lacking]
+
+    async def main() -> None:
+        recorder = Recorder()
+        async with producing(handlers=[recorder]) as (producer, _, peer):
+            for code in codes:
+                peer.trouble = lambda partition, batch, code=code: code
+                await producer.send("t", b"a")
+                await producer.flush()
+        assert [each[0] for each in recorder.told].count("given_up") == 5
+
+    with capture_logs() as logs:
+        run(main)
+    told = [each["error"].split(":")[0] for each in logs if each["event"] == "batch_given_up"]
+    assert told == [lacking.name, damaged.name, lacking.name, lacking.name]
 
 
 def test_a_handler_changes_and_filters_records() -> None:

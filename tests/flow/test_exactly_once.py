@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from broker.clock import SystemClock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow import exactly_once, passing_origins
@@ -20,13 +21,14 @@ from mirrormaker.flow.exactly_once import ExactlyOnce
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.owned_bucket import OwnedBucket
 from mirrormaker.flow.positions import POSITIONS_AT, Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import LanePositions, TransactionTerms
 from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.topology.shared_positions import PositionOwners
-from tests.client.running import run
+from tests.client.running import run, until
 from tests.plan.worlds import route as a_route
 
 SOURCE, COPY = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
@@ -214,6 +216,38 @@ class Taking:
         bucket = self.mode._buckets[ProducerKey(0, 0, None)]
         bucket.transaction.lose("no answer")
         self.mode._give_back(bucket)
+
+
+def test_that_a_bucket_is_taken_over_is_logged_once_until_it_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key, identity = ProducerKey(0, 0, None), ProducerIdentity(1, 0, "mirror/mine/0")
+
+    async def open_(bucket: OwnedBucket) -> ProducerIdentity:
+        bucket.transaction = BucketTransaction(
+            key, identity, POSITIONS_AT, TransactionTerms(interval_ms=1_000), 0
+        )
+        return identity
+
+    monkeypatch.setattr(OwnedBucket, "open", open_)
+
+    async def main() -> None:
+        work = work_of(value_of("mine", Place((0,))))
+        work.clock, work.on_lost = SystemClock(), lambda _: None
+        mode = ExactlyOnce(work)
+        async with asyncio.TaskGroup() as tasks:
+            mode.begin(FlowMachine(FlowConfig()), tasks, lambda _: NO_TOPIC_ID)
+            for _ in range(3):
+                await mode._fence(key)
+                mode._buckets[key].transaction.lose("may not write")
+                await until(lambda: key not in mode._buckets)
+            mode._losses.end(key)
+            await mode._fence(key)
+            mode._let_go()
+
+    with capture_logs() as logs:
+        run(main)
+    assert [each["event"] for each in logs].count("bucket_taken_over") == 2
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

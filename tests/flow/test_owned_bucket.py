@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.clock import SystemClock
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
+from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from mirrormaker.flow import owned_bucket
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
-from mirrormaker.flow.owned_bucket import OwnedBucket
+from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain
 from mirrormaker.flow.positions import Arrival
 from mirrormaker.flow.producers import ProducerKey
+from tests.client.peers import Peer, serving
+from tests.client.running import QUICK, run
 
 SOURCE, COPY, OTHER = TopicPartition("flights", 0), TopicPartition("copy", 0), TopicPartition("copy", 1)
 LANES: Any = SimpleNamespace(
@@ -59,6 +66,39 @@ def test_records_of_which_the_destination_does_not_say_where_they_are_are_told_o
         Arrival(0, 4, 4, None, None, None),
         Arrival(0, 9, 1, 20, 5, 6),
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacking"), [(FindCoordinatorRequest, "Describe"), (InitProducerIdRequest, "Write")]
+)
+def test_which_right_to_a_transactional_id_is_missing_is_told(asked: type, lacking: str) -> None:
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    def find(request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        (name,) = request.coordinator_keys
+        refused = Coordinator(key=name, error_code=code, node_id=-1, host="", port=-1)
+        return FindCoordinatorResponse(coordinators=[refused])
+
+    async def main() -> None:
+        async with serving([peer := Peer()], partitions=1) as nodes:
+            if asked is FindCoordinatorRequest:
+                peer.on(FindCoordinatorRequest, find)
+            else:
+                peer.on(InitProducerIdRequest, lambda _: InitProducerIdResponse(error_code=code))
+            async with Cluster(nodes.bootstrap, backoff=QUICK, name="aggregate") as cluster:
+                route: Any = SimpleNamespace(name="mine", commit_interval_ms=100)
+                terrain = Terrain(
+                    route=route,
+                    destination=cluster,
+                    clock=SystemClock(),
+                    lane="lane",
+                    path_of=lambda origin: (),
+                    id_of=cast(Any, None),
+                )
+                with pytest.raises(ProtocolError, match=f"{lacking} transactional id '.*' at 'aggregate'"):
+                    await OwnedBucket(ProducerKey(0, 0, None), terrain, None).fence(0)
+
+    run(main)
 
 
 def test_more_stretches_than_there_is_room_for_are_told_of_as_one_of_each_lane(

@@ -23,6 +23,7 @@ class Whole:
     upkeep: dict[TopicPartition, tuple[Entry, ...]] = field(default_factory=dict)
     standing: BooksStanding = BooksStanding.KEPT
     writes: int = 0
+    kept_up: int = 0
 
     def __post_init__(self) -> None:
         for source in SOURCE, OTHER:
@@ -33,6 +34,9 @@ class Whole:
 
     def tell_written(self) -> None:
         self.writes += 1
+
+    def tell_kept_up(self, records: int) -> None:
+        self.kept_up += records
 
     def copy(self, source: TopicPartition, first: int, to: int) -> None:
         self.recorder.take(
@@ -75,7 +79,9 @@ def test_upkeep_goes_along_and_is_forgotten_once_it_is_committed() -> None:
     bucket = BucketLedger(whole)
     whole.upkeep = {SOURCE: (({"at": 7}, None),), OTHER: (({"at": 9}, None),)}
     assert pages(bucket.due({SOURCE: (2,)})) == [[0, 2], None]
+    assert whole.kept_up == 0
     bucket.settled()
+    assert whole.kept_up == 1
     assert whole.upkeep.keys() == {OTHER}
 
 
