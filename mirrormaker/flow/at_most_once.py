@@ -1,8 +1,9 @@
 """At most once: the source's group has a position before what lies before it is sent. Pure.
 
 So nothing comes twice, whoever goes on where, and a crash loses what had been committed and was not there
-yet: at most what the buffer holds. With each position the one that the destination had acknowledged is
-stored, so that the next owner can tell how much that may be.
+yet: at most what the buffer holds, and a window of that where the destination takes nothing. With each
+position the one that the destination had acknowledged is stored, so that the next owner can tell how much
+that may be.
 
 Lanes of a partition are not equally far at all times: one that fails throws away what it has not sent, and
 all are where they are when they are stopped. Then each lane's own position is stored, and it goes on there
@@ -23,7 +24,7 @@ from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import AtLeast, GroupDelivery, Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact, RecordsMaybeLost
-from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.lane import BATCHES_REMEMBERED, Lane, LaneState
 from mirrormaker.flow.lane_note import Arrears, arrears, note_of
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
@@ -83,7 +84,7 @@ class AtMostOnce(GroupDelivery):
         return self._kept_of(partition).position
 
     def _kept_of(self, partition: Partition) -> Kept:
-        """Everything that is queued may be sent next; once nothing more will be sent, what may be there."""
+        """What may be sent next counts as sent; once nothing more will be, what may be there."""
         lanes, there = _reach(partition), acknowledged(partition)
         destinations = tuple(lane.destination for lane in partition.lanes)
         note = note_of(Place(lanes, destinations=destinations, former=partition.former), there)
@@ -194,7 +195,17 @@ def _reach(partition: Partition) -> LanePositions:
     """By lane, behind everything that may be at the destination before this is asked again."""
     if _is_stopping(partition):
         return tuple(map(_maybe_written_to, partition.lanes))
-    return tuple(lane.position for lane in partition.lanes)
+    return tuple(map(_may_be_written_to, partition.lanes))
+
+
+def _may_be_written_to(lane: Lane) -> int:
+    """Behind what may be sent until it is asked again: everything that is queued; where the destination takes
+    nothing, what it may have, and a window of what is next.
+    """
+    takes = lane.state is LaneState.COPYING and lane.leader is not None and not lane.attempts
+    if takes or len(lane.queue) <= BATCHES_REMEMBERED:
+        return lane.position
+    return max(lane.queue[BATCHES_REMEMBERED - 1].next_offset, _maybe_written_to(lane))
 
 
 def _maybe_written_to(lane: Lane) -> int:

@@ -23,7 +23,7 @@ from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, 
 from mirrormaker.flow.facts import Fact, RecordsMaybeLost
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.lane import FAILURES_BEFORE_SHEDDING
+from mirrormaker.flow.lane import BATCHES_REMEMBERED, FAILURES_BEFORE_SHEDDING
 from mirrormaker.flow.lane_note import (
     NOTE_BYTES_MAX,
     arrears,
@@ -399,6 +399,30 @@ def test_lanes_go_on_where_each_was_when_a_process_ended_well() -> None:
     world.finish()
     assert (world.arrived(), world.told) == (Counter(range(20)), 0)
     assert world.stored == Kept(20, "20", (20, 20, 20))
+
+
+@pytest.mark.parametrize("fault", [REFUSED, UNKNOWN])
+def test_no_more_than_a_window_is_stored_ahead_where_the_destination_takes_nothing(fault: ErrorCode) -> None:
+    world = World(lanes=1)
+    for _ in range(12):
+        world.write(5)
+        world.fetch()
+    (lane,) = world.machine.partitions[SOURCE].lanes
+    world.perform()
+    world.commit()
+    world.settle_commit()
+    world.perform()
+    while world.wire:
+        world.serve(fault)
+    assert len(lane.queue) > BATCHES_REMEMBERED
+    world.commit()
+    world.settle_commit()
+    window = lane.queue[BATCHES_REMEMBERED - 1].next_offset
+    assert world.stored.position == window < lane.position
+    world.crash()
+    world.finish()
+    assert world.told <= window
+    assert world.end - len(world.arrived()) <= world.told
 
 
 def test_nothing_is_sent_while_the_group_may_store_that_it_was_not() -> None:
