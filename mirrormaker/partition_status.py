@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.clock import Clock
 from broker.types import TopicPartition
+from mirrormaker.flow.books import Written
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.standing import HALTED
 from mirrormaker.flow.start import start_offsets
@@ -21,9 +22,11 @@ from mirrormaker.flow.timing.source_settings import read_source_settings
 from mirrormaker.flow.trouble import ANOTHER_LOG
 from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.topology.model import Isolation, RouteSpec
+from mirrormaker.topology.model import Isolation, RouteSpec, Start
 from mirrormaker.topology.naming import compile_naming
 
+FindWritten = Callable[[Mapping[TopicPartition, str]], Awaitable[Written]]
+"""What is written of partitions that the group has no position of, by the topics that they lead to."""
 UNASSIGNED = "unassigned"
 """The state of a partition that no daemon here has."""
 _ANOTHER_LOG = frozenset(kind.value for kind in ANOTHER_LOG)
@@ -59,10 +62,12 @@ async def observe_partitions(
     told: Mapping[str, Any],
     told_at_ms: int | None,
     clock: Clock,
+    find_written: FindWritten | None = None,
 ) -> tuple[PartitionStatus, ...]:
     """Of all partitions that the route takes; of those that have no leader what was known last. Where the
-    route has no position yet, it stands where it would start. `told`: what a daemon tells of the route,
-    `told_at_ms`. Raises BrokerError.
+    route has no position, it stands where it would go on by what is written, or start. `told`: what a daemon
+    tells of the route, `told_at_ms`. `find_written`: None while it is at work, and has positions at once.
+    Raises BrokerError.
     """
     metadata = await source.refresh()
     destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
@@ -72,7 +77,10 @@ async def observe_partitions(
     read_committed = route.isolation is Isolation.READ_COMMITTED
     ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=read_committed)
     fresh = [partition for partition in sources if partition not in committed]
-    starts = await start_offsets(source, route.start, fresh) if fresh else {}
+    written = Written()
+    if fresh and find_written is not None:
+        written = await find_written({partition: destinations[partition.topic] for partition in fresh})
+    starts = await _starts(route, source, fresh, written)
     partitions_told = {partition: _told_of(partition, told) for partition in selected}
     positions = {
         partition: committed[partition].offset if partition in committed else starts[partition]
@@ -125,6 +133,22 @@ async def observe_partitions(
         )
         for partition in selected
     )
+
+
+async def _starts(
+    route: RouteSpec, source: Cluster, fresh: Collection[TopicPartition], written: Written
+) -> dict[TopicPartition, int]:
+    """Where those begin that the group has no position of. Raises BrokerError."""
+    found = {partition: min(place.lanes) for partition, place in written.stood.items()}
+    begun = set(fresh) - found.keys() - written.former.keys()
+    for start, partitions in (
+        (route.start, begun - written.sent_farther),
+        (Start.LATEST, begun & written.sent_farther),
+        (Start.EARLIEST, written.former.keys()),
+    ):
+        if partitions:
+            found |= await start_offsets(source, start, list(partitions))
+    return found
 
 
 async def is_hidden(route: RouteSpec, source: Cluster, told: Mapping[str, Any]) -> bool:

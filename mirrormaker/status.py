@@ -12,14 +12,19 @@ import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError, ConfigurationError
+from broker.types import TopicPartition
 from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
+from mirrormaker.flow.books import Written
 from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.ledger.resting_places import find_resting_places
 from mirrormaker.partition_status import PartitionStatus, is_hidden, observe_partitions
 from mirrormaker.reconcile.active_sides import ActiveSide, attend, find_active_sides
 from mirrormaker.reconcile.control import RouteWishes
@@ -39,6 +44,8 @@ SILENCE_MS = 10_000
 STANDING_BY = "standing by"
 """A route whose failover group is at work in the other direction: nothing waits for it."""
 RUNNING = "running"
+AT_WORK = frozenset({RUNNING, "starting"})
+LEDGER_TIMEOUT_MS = 5_000
 _DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
@@ -256,13 +263,31 @@ async def _observe_or_tell(
             open_cluster(spec) as source,
             route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True) as group,
         ):
-            partitions = await observe_partitions(route, source, group, told, state.get("at_ms"), clock)
+            at_work = _state_of(route, told) in AT_WORK
+            look = None if at_work else partial(_find_written, topology, route, source)
+            partitions = await observe_partitions(
+                route, source, group, told, state.get("at_ms"), clock, find_written=look
+            )
             is_blind = not partitions and await is_hidden(route, source, told)
     except (BrokerError, TimeoutError) as error:
         problem = str(error) or f"cluster {route.source!r}: no answer within {QUERY_TIMEOUT_MS} ms"
         return _route_status(route, told, problem, None, ())
     lag = None if is_blind else Lag.total([partition.lag for partition in partitions])
     return _route_status(route, told, None, lag, partitions)
+
+
+async def _find_written(
+    topology: Topology, route: RouteSpec, source: Cluster, partitions: Mapping[TopicPartition, str]
+) -> Written:
+    """What the destination has written; nothing where it does not say so in time."""
+    try:
+        async with (
+            asyncio.timeout(LEDGER_TIMEOUT_MS / 1000),
+            open_cluster(topology.clusters[route.destination]) as destination,
+        ):
+            return await find_resting_places(route, source, destination, partitions)
+    except (BrokerError, TimeoutError):
+        return Written()
 
 
 async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any]:

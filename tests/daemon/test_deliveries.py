@@ -405,6 +405,8 @@ def test_a_route_whose_position_the_source_has_forgotten_goes_on_where_its_ledge
     wait_until(lambda: numbers_at(destination).total() == 30, "copied")
     forget(source, running)
     write(source, range(30, 36))
+    shown = running.wait_for(lambda told: told["state"] == "paused", "it rests")
+    assert shown["lag"]["messages"] == 6
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
     wait_until(lambda: numbers_at(destination).keys() == set(range(36)), "what came since")
     assert numbers_at(destination) == Counter(range(36))
