@@ -27,7 +27,7 @@ from broker.errors import (
     ProtocolError,
 )
 from broker.telemetry import logger
-from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from broker.types import TopicId, TopicPartition
 from mirrormaker.flow.books import Books
 from mirrormaker.flow.bucket_losses import BucketLosses, LostBucket
 from mirrormaker.flow.bucket_refusals import BucketRefusals
@@ -36,6 +36,7 @@ from mirrormaker.flow.delivery import Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.fenced_origins import FencedOrigins
+from mirrormaker.flow.kept_starts import KeptStarts
 from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
@@ -43,14 +44,14 @@ from mirrormaker.flow.noted_lanes import NotedLanes, kept_at
 from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain, log_taken_over
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.passing_origins import PassingOrigins
-from mirrormaker.flow.positions import POSITIONS_TOPIC, Place, SourceId, has_predecessor, no_place, place_in
+from mirrormaker.flow.positions import POSITIONS_TOPIC, Place, SourceId
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
 from mirrormaker.flow.trouble import Trouble
-from mirrormaker.topology.model import RouteSpec, Start
+from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
 
 _log = logger("exactly_once")
@@ -141,7 +142,7 @@ class ExactlyOnce:
             else (None if work.books is None else work.books.take),
         )
         self._source = work.source
-        self._find_owners = work.find_owners
+        self._starts = KeptStarts(work.route.name, work.source, work.kept, work.find_owners)
         self._clock = work.clock
         self._kept = work.kept
         self._books = work.books
@@ -265,13 +266,12 @@ class ExactlyOnce:
                 if key not in self._buckets:
                     raise refusals.get(key, BrokerError("the bucket was lost meanwhile"))
                 self._not_taken.pop(source, None)
-                at = self._id_before(assignment)
-                found[source] = start = self._find(at, assignment)
+                found[source], own = self._starts.find(assignment)
             except BrokerError as error:
                 del self._joining[source]
                 self._on_not_taken(source, error)
             else:
-                self._joining[source] = key, start if isinstance(start, Place) and self._is_own(at) else None
+                self._joining[source] = key, own
         return found
 
     async def _fence_all(self, keys: Collection[ProducerKey]) -> Mapping[ProducerKey, BrokerError]:
@@ -294,36 +294,6 @@ class ExactlyOnce:
             if any(self._not_taken.get(source) != str(error) for source in sources):
                 _log.warning("bucket_not_taken_over", bucket=str(refused), error=str(error))
             self._not_taken |= dict.fromkeys(sources, str(error))
-
-    def _id_before(self, assignment: Assignment) -> SourceId:
-        """Of a partition that is not copied yet."""
-        known = self._source.topics.get(assignment.source.topic)
-        return SourceId(
-            cluster_id=self._source.cluster_id,
-            topic_id=known.topic_id if known is not None else NO_TOPIC_ID,
-            partition=assignment.source,
-            to=assignment.destinations[0].topic,
-        )
-
-    def _is_own(self, source: SourceId) -> bool:
-        """Whether the topic of positions has it by the name of this route. What it has by another, as where
-        the route was renamed, is written once more: it would be withdrawn under no name.
-        """
-        return (self._kept.get(source.key()) or {}).get("route") == self._terrain.route.name
-
-    def _find(self, source: SourceId, assignment: Assignment) -> KnownStart | None:
-        """What the topic of positions says. Raises CorruptRecordsError where no start is exact."""
-        value = self._kept.get(source.key())
-        at = source.partition.topic, source.to
-        if value is not None and not self._find_owners().may_take(value.get("route"), *at):
-            return None  # the route that it is of copies the same topic there
-        if value is None:
-            is_anew = has_predecessor((key for key, _ in self._kept.entries()), source)
-            return Start.EARLIEST if is_anew else None
-        try:
-            return place_in(value, assignment.destinations)
-        except ValueError as error:
-            raise no_place(source, error) from error
 
     def joined(self, sources: Collection[TopicPartition]) -> None:
         for source in sources:
