@@ -13,6 +13,7 @@ from mirrormaker.audit.entries import Entry, columns_of, items_of
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.lane_runs import Pass, Whereabouts
 from mirrormaker.audit.ranges import Range
+from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.record import RecordError
 from mirrormaker.topology.model import RecordErrorPolicy
@@ -67,6 +68,8 @@ class Expectation:
     has_function: bool = False
     """One of the steps is a function of the route's own."""
     on_record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL
+    letters: Aside | None = None
+    """Makes the dead letters, where steps send records to their topic, too; None: nobody asks for them."""
     notes: Sequence[Range] = ()
     """Source offsets that are noted as left out, in their order, as far as the route has come."""
     carried_ids: Collection[int] = frozenset()
@@ -152,10 +155,12 @@ class Expectation:
             record = Record(offset, timestamp, 0, key, value, headers)
             try:
                 sent = steps.apply(record) or self._sent_before(record, filtered)
-            except RecordError:
-                is_parked = self.on_record_error is RecordErrorPolicy.PARK
-                self.outcomes[Outcome.PARKED if is_parked else Outcome.NOTED] += self.lane == 0
-                continue
+            except RecordError as error:
+                if self.letters is None:
+                    is_parked = self.on_record_error is RecordErrorPolicy.PARK
+                    self.outcomes[Outcome.PARKED if is_parked else Outcome.NOTED] += self.lane == 0
+                    continue
+                sent = [self.letters.record_error(record, str(error))]
             if not sent and not any(each.has_copy_of(offset) for each in self.copied):
                 self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
             made += [record for lane, record in sent if self._is_meant(lane, offset)]

@@ -8,6 +8,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.expectation import Expectation, LanePlaces
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.route_view import RouteView
+from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
 from mirrormaker.topology.further_topics import is_for
@@ -57,6 +58,7 @@ class Expectations:
                 for each in route.transforms
             ),
             on_record_error=route.on.record_error,
+            letters=self._letters(source),
             notes=view.notes_of(source),
             carried_ids=view.carried_ids,
             copied_to=view.copied_to(source),
@@ -68,6 +70,13 @@ class Expectations:
             ],
             places=self._places(source) if is_spread else None,
         )
+
+    def _letters(self, source: TopicPartition) -> Aside | None:
+        """Of dead letters that take a lane of other records."""
+        route, lane_map = self._view.route, self._view.lanes[source]
+        if not any(lane_map.parked_lane in lanes for lanes in lane_map.targets.values()):
+            return None
+        return Aside(route=route.name, source=source, policies=route.on, parked_lane=lane_map.parked_lane)
 
     def _places(self, source: TopicPartition) -> LanePlaces:
         view = self._view

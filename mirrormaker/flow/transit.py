@@ -113,7 +113,7 @@ class RouteTransit:
             ways = Ways(main=HEARTBEATS_TOPIC)
             return _TopicWork(self._heartbeats, ways, DeepReason.TRANSFORMED, _TEXT_OF_HEARTBEATS)
         steps = compile_steps(self._route, self._naming, topic)
-        ways = ways_of(self._route, steps.topic, steps.elsewhere)
+        ways = ways_of(self._route, self._naming, steps.topic, steps.elsewhere)
         return _TopicWork(steps, ways, _deep_reason(self._route, steps), steps.text_for_nodes)
 
 

@@ -2,6 +2,7 @@
 source partition to each of their partitions. Pure.
 
 Lanes come in this order: the topic's own, dead letters, topics that steps name, notes of what was left out.
+There is one lane to each partition: dead letters take that of records which steps send to their topic.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from broker.client.partitioner import murmur2
 from broker.records.record import Record
 from broker.types import TopicPartition
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
-from mirrormaker.topology.further_topics import parked_topic
+from mirrormaker.topology.further_topics import may_copy, parked_topic
 from mirrormaker.topology.model import FailurePolicy, PartitionPolicy, RecordErrorPolicy, RouteSpec
+from mirrormaker.topology.naming import TopicNaming
 
 _POSITIVE = 0x7FFFFFFF
 
@@ -27,6 +29,8 @@ class Ways:
     elsewhere: tuple[str, ...] = ()
     parked: str | None = None
     """The topic of dead letters."""
+    is_parked_copy: bool = False
+    """That may be the copy of another source topic."""
     notes: bool = False
     """Whether something may be left out and noted."""
     policy: PartitionPolicy = PartitionPolicy.SAME
@@ -47,16 +51,18 @@ class Ways:
         targets: dict[str, range] = {}
 
         def add(topic: str) -> None:
-            numbers = [partition] if self.policy is PartitionPolicy.SAME else range(max(count_of(topic), 1))
+            least = partition + 1 if topic == self.parked else 1
+            is_same = self.policy is PartitionPolicy.SAME
+            numbers = [partition] if is_same else range(max(count_of(topic), least))
             start = len(destinations)
             destinations.extend(TopicPartition(topic, number) for number in numbers)
             targets[topic] = range(start, len(destinations))
 
         add(self.main)
-        parked_lane = skipped_lane = None
-        if self.parked is not None:
-            parked_lane = len(destinations)
-            destinations.append(TopicPartition(self.parked, partition))
+        parked = None if self.parked is None else TopicPartition(self.parked, partition)
+        skipped_lane = None
+        if parked is not None and parked.topic not in self.elsewhere:
+            destinations.append(parked)
         for topic in self.elsewhere:
             if topic not in targets:
                 add(topic)
@@ -65,9 +71,12 @@ class Ways:
             destinations.append(TopicPartition(SKIPPED_TOPIC, 0))
         return LaneMap(
             destinations=tuple(destinations),
-            is_merged=self.policy is not PartitionPolicy.SAME or bool(self.elsewhere) or self.notes,
+            is_merged=self.policy is not PartitionPolicy.SAME
+            or bool(self.elsewhere)
+            or self.is_parked_copy
+            or self.notes,
             targets=targets,
-            parked_lane=parked_lane,
+            parked_lane=None if parked is None else destinations.index(parked),
             skipped_lane=skipped_lane,
         )
 
@@ -96,18 +105,19 @@ class LaneMap:
             return self
         destinations: list[TopicPartition] = []
         targets: dict[str, range] = {}
-
-        def number(lane: int | None) -> int | None:
-            if lane is None:
-                return None
-            destinations.append(self.destinations[lane])
-            return len(destinations) - 1
-
         for topic, lanes in self.targets.items():
             start = len(destinations)
             destinations.extend(self.destinations[lane] for lane in lanes)
             destinations.extend(to for to in former if to.topic == topic)
             targets[topic] = range(start, len(destinations))
+
+        def number(lane: int | None) -> int | None:
+            if lane is None:
+                return None
+            if self.destinations[lane] not in destinations:
+                destinations.append(self.destinations[lane])
+            return destinations.index(self.destinations[lane])
+
         parked_lane, skipped_lane = number(self.parked_lane), number(self.skipped_lane)
         return LaneMap(
             destinations=tuple(destinations),
@@ -118,17 +128,19 @@ class LaneMap:
         )
 
 
-def ways_of(route: RouteSpec, main: str, elsewhere: Sequence[str]) -> Ways:
+def ways_of(route: RouteSpec, naming: TopicNaming, main: str, elsewhere: Sequence[str]) -> Ways:
     """The ways of a source topic that becomes `main`, and of which steps send records `elsewhere`."""
     on = route.on
     has_steps = bool(route.filters or route.transforms)
     skips = FailurePolicy.SKIP_AND_RECORD in (on.oversize, on.not_shallow) or (
         has_steps and on.record_error is RecordErrorPolicy.SKIP_AND_RECORD
     )
+    parked = parked_topic(route, main)
     return Ways(
         main=main,
         elsewhere=tuple(elsewhere),
-        parked=parked_topic(route, main),
+        parked=parked,
+        is_parked_copy=parked is not None and may_copy(naming, parked),
         notes=skips,
         policy=route.topics.partitions,
     )

@@ -26,19 +26,24 @@ def written_topics(route: RouteSpec, naming: TopicNaming, topic: str) -> frozens
 
 def may_write(route: RouteSpec, naming: TopicNaming, name: str) -> bool:
     """Whether there could be a topic of the source of which records go to the destination's topic `name`."""
-    if _may_copy(naming, naming.template, name):
+    if may_copy(naming, name):
         return True
     main = name.removesuffix(PARKED_SUFFIX)
-    if main != name and parked_topic(route, main) == name and _may_copy(naming, naming.template, main):
+    if main != name and parked_topic(route, main) == name and may_copy(naming, main):
         return True
     return any(
-        _may_copy(naming, each.step.to, name, each.topics)
+        _may_make(naming, each.step.to, name, each.topics)
         for each in route.transforms
         if isinstance(each.step, RouteTo)
     )
 
 
-def _may_copy(naming: TopicNaming, template: str, name: str, patterns: Sequence[str] = ()) -> bool:
+def may_copy(naming: TopicNaming, name: str) -> bool:
+    """Whether there could be a topic of the source of which `name` is the copy."""
+    return _may_make(naming, naming.template, name)
+
+
+def _may_make(naming: TopicNaming, template: str, name: str, patterns: Sequence[str] = ()) -> bool:
     """Whether the template makes this name of a topic that is taken, and that `patterns` are for."""
     before, field, behind = template.replace("{cluster}", naming.cluster).partition("{topic}")
     if not field:

@@ -7,8 +7,19 @@ from collections import Counter
 import pytest
 
 from broker.types import TopicPartition
+from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.transit import RouteTransit
 from mirrormaker.flow.ways import Ways, in_turn
+from mirrormaker.topology.model import (
+    DropParts,
+    FailurePolicies,
+    PartitionPolicy,
+    RecordErrorPolicy,
+    RouteSpec,
+    TopicSelection,
+    TransformSpec,
+)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 12])
@@ -38,3 +49,38 @@ def test_former_lanes_of_a_topic_are_behind_its_own_and_all_others_keep_theirs()
     assert wide.destinations[3] == TopicPartition("some", 1)
     assert (wide.parked_lane, wide.skipped_lane) == (4, 5)
     assert wide.destinations[4:] == (TopicPartition("dead", 1), TopicPartition(SKIPPED_TOPIC, 0))
+
+
+@pytest.mark.parametrize("policy", PartitionPolicy)
+@pytest.mark.parametrize("partition", [0, 1, 5])
+def test_dead_letters_take_the_lane_of_what_steps_send_to_their_topic(
+    policy: PartitionPolicy, partition: int
+) -> None:
+    ways = Ways(main="all", elsewhere=("dead", "some"), parked="dead", notes=True, policy=policy)
+    lane_map = ways.lanes(partition, lambda _: 3)
+    assert lane_map.is_merged
+    for each in (lane_map, lane_map.widened([TopicPartition("all", 7), TopicPartition("dead", 7)])):
+        assert len(set(each.destinations)) == len(each.destinations)
+        assert each.parked_lane is not None
+        assert each.destinations[each.parked_lane] == TopicPartition("dead", partition)
+        assert each.parked_lane in each.targets["dead"]
+        assert each.skipped_lane == len(each.destinations) - 1
+
+
+@pytest.mark.parametrize(
+    ("include", "name", "is_merged"),
+    [("orders.*", "{topic}", True), ("orders", "{topic}", False), ("orders.*", "{topic}.copy", False)],
+)
+def test_who_parks_where_copies_of_another_topic_may_be_has_producer_ids_of_its_own(
+    include: str, name: str, is_merged: bool
+) -> None:
+    route = RouteSpec(
+        name="r",
+        source="jfk",
+        destination="aggregate",
+        topics=TopicSelection(include=(include,), name=name),
+        transforms=(TransformSpec(step=DropParts(fields=("secret",))),),
+        on=FailurePolicies(record_error=RecordErrorPolicy.PARK),
+    )
+    transit = RouteTransit(route, BatchLimits())
+    assert transit.ways("orders").lanes(0, lambda _: 1).is_merged == is_merged

@@ -1,0 +1,107 @@
+"""Dead letters where the route writes their topic for another reason, too, between real clusters."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from broker.embedded import EmbeddedCluster
+from tests.daemon.audits import audit
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess
+from tests.daemon.killed_mirrors import read
+from tests.daemon.test_mirror import clusters, create, producer
+
+__all__ = ["clusters"]
+
+Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
+COUNT = 100
+PARK = {"record_error": "park"}
+
+
+def write(cluster: EmbeddedCluster, topic: str, values: list[bytes]) -> None:
+    writer = producer(cluster)
+    for number, value in enumerate(values):
+        writer.produce(topic, value, b"key-%d" % number, partition=0)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+
+
+def values_at(cluster: EmbeddedCluster, topic: str, partitions: int) -> Counter[bytes]:
+    return Counter(each.value() or b"" for each in read(cluster, topic, "read_committed", partitions))
+
+
+def equal_records(running: MirrorProcess) -> int:
+    """That a deep audit finds; there is no difference."""
+    code, told = audit(running.file, "--deep")
+    assert code == 0, told
+    return sum(partition["equal"] for partition in told["partitions"])
+
+
+@pytest.mark.parametrize(
+    ("delivery", "partitions"),
+    [
+        ("exactly_once", "same"),
+        pytest.param("at_least_once", "same", marks=pytest.mark.long),
+        ("at_least_once", "key"),
+    ],
+)
+def test_a_step_may_send_records_to_the_topic_for_dead_letters(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str, partitions: str
+) -> None:
+    source, destination = clusters
+    create(source, "orders", 2)
+    named = [json.dumps({"id": number, "secret": 1}).encode() for number in range(COUNT)]
+    nameless = [json.dumps({"number": number}).encode() for number in range(COUNT)]
+    broken = [b"no JSON %d" % number for number in range(COUNT)]
+    write(source, "orders", named + nameless + broken)
+    running = mirror(
+        source,
+        destination,
+        topics={"include": ["orders"], "partitions": partitions},
+        transforms=[
+            {"drop": {"fields": ["secret"]}},
+            {
+                "route": {
+                    "to": "{cluster}.{topic}.dead-letters",
+                    "when": {"not": {"json": {"field": "id"}}},
+                }
+            },
+        ],
+        on=PARK,
+        delivery=delivery,
+    )
+    running.start()
+    running.wait_copied()
+    copied = [json.loads(each) for each in values_at(destination, "jfk.orders", 2).elements()]
+    assert sorted(each["id"] for each in copied) == list(range(COUNT))
+    assert values_at(destination, "jfk.orders.dead-letters", 2) == Counter(nameless + broken)
+    assert running.stop() == 0
+    assert equal_records(running) == 3 * COUNT
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_copied_topic_may_have_the_name_of_the_topic_for_dead_letters(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = clusters
+    create(source, "orders", 1)
+    create(source, "orders.dead-letters", 1)
+    broken = [b"no JSON %d" % number for number in range(COUNT)]
+    letters = [b"of a consumer %d" % number for number in range(COUNT)]
+    write(source, "orders", broken)
+    write(source, "orders.dead-letters", letters)
+    running = mirror(
+        source,
+        destination,
+        topics={"include": ["orders.*"]},
+        transforms=[{"drop": {"fields": ["secret"]}, "topics": ["orders"]}],
+        on=PARK,
+        delivery=delivery,
+        buckets=1,
+    )
+    running.start()
+    running.wait_copied()
+    assert values_at(destination, "jfk.orders.dead-letters", 1) == Counter(broken + letters)
+    assert running.stop() == 0
+    assert equal_records(running) == COUNT, "a lane for nothing but letters is not compared"
