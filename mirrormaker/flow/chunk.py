@@ -80,6 +80,8 @@ class Chunk:
     """The same of the source's batches; None: not known before it was sent, or `is_rebuilt`."""
     base_sequence: int = -1
     """-1 until it is stamped; a repeat keeps it."""
+    is_repeat: bool = False
+    """It was sent before under the same sequence."""
     in_flight: bool = False
     acknowledged: bool = False
     maybe_written: bool = False

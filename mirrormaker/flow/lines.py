@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker.types import BrokerId
+from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.exchange import FlowConfig, ProduceCommand
 from mirrormaker.flow.facts import FlowCounts
@@ -113,6 +113,7 @@ class Lines:
     def _build(self, broker: _Broker, now_ms: int) -> ProduceCommand | None:
         """Fill one request from the head of the line, one chunk a lane; None when nobody can send."""
         entries: list[tuple[Lane, Chunk]] = []
+        destinations: set[TopicPartition] = set()
         size = 0
         transactional_id: str | None = None
         while broker.line:
@@ -121,7 +122,7 @@ class Lines:
             if chunk is not None and entries:
                 if size + chunk.size > self._config.produce_bytes:
                     break
-                if lane.partition.is_merged and _goes_there(entries, lane):
+                if lane.destination in destinations:
                     break
                 if transactional_id is not None and _transactional_id(lane, chunk) != transactional_id:
                     break
@@ -144,6 +145,7 @@ class Lines:
             if not entries:
                 transactional_id = _transactional_id(lane, chunk)
             entries.append((lane, chunk))
+            destinations.add(lane.destination)
             size += chunk.size
         for lane, _ in entries:
             self.line_up(lane)
@@ -164,19 +166,15 @@ class Lines:
         assert producer is not None
         if not lane.in_flight and now_ms - producer.answered_at_ms > self._config.producer_quiet_ms:
             producer.proven = False
-        if chunk.base_sequence < 0:
-            _stamp(producer, chunk)
-        else:
+        chunk.is_repeat = chunk.base_sequence >= 0
+        if chunk.is_repeat:
             self._counts.repeated_chunks += 1
+        else:
+            _stamp(producer, chunk)
         chunk.in_flight, chunk.error = True, None
         lane.in_flight += 1
         lane.sent += 1
         lane.broker = broker
-
-
-def _goes_there(entries: list[tuple[Lane, Chunk]], lane: Lane) -> bool:
-    """Whether a request has something for the lane's destination already: it takes one batch of each."""
-    return any(other.destination == lane.destination for other, _ in entries)
 
 
 def _transactional_id(lane: Lane, chunk: Chunk) -> str | None:

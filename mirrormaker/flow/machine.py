@@ -55,6 +55,8 @@ class FlowMachine:
         self._config = config
         self._hooks = hooks = hooks if hooks is not None else Hooks()
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._writers: set[tuple[TopicPartition, ProducerKey]] = set()
+        """By destination, whose identities lanes have there."""
         self._buffer = Buffer()
         self._wishes = ProducerWishes()
         self._lines = Lines(config, hooks.admissions, hooks.pace, self._wishes, self.counts)
@@ -103,6 +105,10 @@ class FlowMachine:
             partition.advance_lanes(assignment.lane_positions)
             partition.former = assignment.former
             self._partitions[partition.source] = partition
+            writers = _writers_of(partition)
+            is_alone = len(writers) == len(partition.lanes) and writers.isdisjoint(self._writers)
+            assert is_alone, f"{assignment.source}: the destination would take its batches for repeated ones"
+            self._writers |= writers
             for lane in partition.lanes:
                 lane.leader = self._leaders.get(lane.destination)
                 self._settlement.refresh_leaders |= lane.leader is None
@@ -123,6 +129,7 @@ class FlowMachine:
         for partition in list(self._known(sources)):
             del self._partitions[partition.source]
             partition.is_released = True
+            self._writers -= _writers_of(partition)
             self._stop(partition)
             for lane in partition.lanes:
                 self._buffer.drop_queue(lane)
@@ -391,3 +398,8 @@ class FlowMachine:
         if self._hooks.pace is not None:
             wakes.append(self._hooks.pace.wake_at_ms(now_ms))
         return min((wake for wake in wakes if wake is not None), default=None)
+
+
+def _writers_of(partition: Partition) -> set[tuple[TopicPartition, ProducerKey]]:
+    """Which identities it counts sequences of, and where: nobody else may, nor two of its lanes."""
+    return {(lane.destination, lane.key_of(0)) for lane in partition.lanes}

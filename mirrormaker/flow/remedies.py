@@ -32,6 +32,7 @@ class Remedy(Enum):
 _NEW_PRODUCER_CODES = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -43,7 +44,6 @@ FAILURES_BEFORE_FULL = 5
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 """A batch is larger than its topic takes."""
 _TOO_MUCH_AT_ONCE_CODES = TOO_LARGE_CODES | {ErrorCode.INVALID_RECORD}
-SUCCESS_CODES = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 LEADER_CODES = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -70,6 +70,13 @@ UNKNOWN_OUTCOME_CODES = frozenset(
 """After these the records may have been written: what waits for replicas is answered that its leader leads no
 more, and the next one may have it.
 """
+
+
+def is_success(code: ErrorCode, *, is_repeat: bool) -> bool:
+    """Whether the destination has the records. That it had their sequence numbers before says so only of what
+    was sent before: else it has other records under them.
+    """
+    return code is ErrorCode.NONE or (is_repeat and code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
 
 def remedy_for(code: ErrorCode, *, several_batches: bool, failures: int = 1) -> Remedy:

@@ -13,7 +13,7 @@ from mirrormaker.flow.facts import Fact, PartitionRecovered
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
-from mirrormaker.flow.remedies import LEADER_CODES, SUCCESS_CODES, UNKNOWN_OUTCOME_CODES
+from mirrormaker.flow.remedies import LEADER_CODES, UNKNOWN_OUTCOME_CODES, is_success
 from mirrormaker.flow.setbacks import Setbacks
 from mirrormaker.flow.tally import Tally
 
@@ -48,7 +48,7 @@ class Settlement:
         if lane.partition.is_released:
             self._buffer.let_go(lane, chunk)
             return
-        if answer.code in SUCCESS_CODES:
+        if is_success(answer.code, is_repeat=chunk.is_repeat):
             chunk.acknowledged = chunk.maybe_written = True
             chunk.base_offset, chunk.append_time_ms = answer.base_offset, _append_time_ms(chunk, answer)
             self._take_acknowledged(lane, now_ms)

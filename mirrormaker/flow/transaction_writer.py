@@ -16,7 +16,7 @@ from broker.types import TopicPartition
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mirrormaker.flow.kept_view import Entry, encode_document
 from mirrormaker.flow.producers import ProducerIdentity
-from mirrormaker.flow.remedies import SUCCESS_CODES
+from mirrormaker.flow.remedies import is_success
 from mirrormaker.flow.writer import ACKS_ALL, PRODUCE_TIMEOUT_MS, transactional_version
 
 WRITE_TIMEOUT_MS = 10_000
@@ -64,12 +64,14 @@ class TransactionWriter:
     async def _send(self, at: TopicPartition, builder: BatchBuilder) -> None:
         batch = bytes(builder.build())
         retries = Retries(_PAUSES, timeout_ms=WRITE_TIMEOUT_MS, random=self._cluster.random)
+        is_repeat = False
         while True:
             try:
-                await self._attempt(at, batch)
+                await self._attempt(at, batch, is_repeat=is_repeat)
                 break
             except BrokerError as error:
                 await retries.pause(error)
+                is_repeat = True
                 await self._look_again(at)
         self._next_sequences[at] = next_sequence(self._next_sequences[at], builder.count)
 
@@ -79,7 +81,7 @@ class TransactionWriter:
         except BrokerError:
             return  # the next attempt says what is wrong
 
-    async def _attempt(self, at: TopicPartition, batch: bytes) -> None:
+    async def _attempt(self, at: TopicPartition, batch: bytes, *, is_repeat: bool) -> None:
         leaders = await find_leaders(self._cluster, [at])
         connection = await self._cluster.connection(leaders[at], self._lane)
         request = ProduceRequest(
@@ -94,5 +96,5 @@ class TransactionWriter:
         )
         response = await connection.request(request, transactional_version(connection))
         code = ErrorCode.of(response.responses[0].partition_responses[0].error_code)
-        if code not in SUCCESS_CODES:
+        if not is_success(code, is_repeat=is_repeat):
             raise ProtocolError(code, f"{at} in {self._identity.transactional_id}: {code.meaning}")

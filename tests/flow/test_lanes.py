@@ -524,12 +524,73 @@ def test_offsets_that_the_destination_does_not_tell_are_told_as_unknown(code: Er
     world = ready_world()
     world.write(world.sources[0], 3)
     fetch_all(world)
-    (command,) = world.wire[0]
     (lane,) = world.machine.partitions[world.sources[0]].lanes
-    world.machine.answered(command, {lane.destination: ProduceAnswer(code)}, 0)
+    world.machine.answered(world.wire[0].popleft(), {}, 0)
+    world.now_ms += 1_000
+    world.perform()
+    (command,) = world.wire[0]
+    world.machine.answered(command, {lane.destination: ProduceAnswer(code)}, world.now_ms)
     (copied,) = world.copied
     assert (copied.first, copied.next, copied.count, copied.base_offset) == (0, 3, 3, None)
     assert [base for _, base in copied.offset_runs()] == [None]
+
+
+def test_what_is_said_to_be_there_and_was_never_sent_before_is_sent_under_another_producer_id() -> None:
+    world = ready_world()
+    source = world.sources[0]
+    world.write(source, 3)
+    fetch_all(world)
+    (lane,) = world.machine.partitions[source].lanes
+    answer = ProduceAnswer(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    world.machine.answered(world.wire[0].popleft(), {lane.destination: answer}, 0)
+    assert (lane.acknowledged, world.copied) == (0, [])
+    world.now_ms += 1_000
+    world.perform()
+    assert world.wanted == [ProducerKey(0, 0, None)]
+    world.give_producers()
+    world.perform()
+    world.serve(0)
+    assert lane.acknowledged == 3
+    assert len(world.copies[lane.destination].log) == 3
+
+
+def shared(source: TopicPartition, *, is_merged: bool, lanes: int = 1) -> Assignment:
+    destinations = (TopicPartition("shared", 0),) * lanes
+    return Assignment(source=source, destinations=destinations, bucket=0, position=0, is_merged=is_merged)
+
+
+def test_a_partition_that_shares_no_identity_goes_where_others_go_in_a_request_of_its_own() -> None:
+    world = World(1, 1)
+    world.moods.mood = 1.0
+    world.machine.release(world.sources)
+    world.wanted.clear()
+    world.machine.assign(
+        shared(source, is_merged=is_merged)
+        for source, is_merged in zip(world.sources, (True, False), strict=True)
+    )
+    world.perform()
+    world.give_producers()
+    for source in world.sources:
+        world.write(source, 3)
+    fetch_all(world)
+    assert len(world.wire[0]) == 2
+    for _ in world.sources:
+        world.serve(0)
+    assert sorted(world.copies[TopicPartition("shared", 0)].log) == [
+        (source.partition, offset) for source in world.sources for offset in range(3)
+    ]
+
+
+def test_no_two_lanes_count_sequences_of_one_identity_in_one_partition() -> None:
+    machine, (one, other) = FlowMachine(FlowConfig()), World(1, 1).sources
+    with pytest.raises(AssertionError, match="for repeated ones"):
+        machine.assign([shared(one, is_merged=True, lanes=2)])
+    machine = FlowMachine(FlowConfig())
+    machine.assign([shared(one, is_merged=False)])
+    machine.release([one])
+    machine.assign([shared(one, is_merged=False)])
+    with pytest.raises(AssertionError, match="for repeated ones"):
+        machine.assign([shared(other, is_merged=False)])
 
 
 def test_what_was_sent_of_a_topic_that_is_gone_is_not_told_of() -> None:
