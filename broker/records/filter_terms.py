@@ -20,7 +20,9 @@ Literal = bytes | str | float | int | bool | None
 """What a field is compared with: bytes for keys, values and headers, JSON's kinds for fields of values."""
 
 _LONG_NUMBER = re.compile(rb"[0-9]{640}")
-"""Shorter whole numbers Python reads however it is configured; no `float` has as many digits."""
+"""Shorter whole numbers Python reads however it is configured; no `float` has as many digits. In
+UTF-16 and UTF-32 zero bytes stand between them.
+"""
 _UNREAD = object()
 _NOTHING: tuple[Any, ...] = ()
 
@@ -58,7 +60,7 @@ def _read_json(value: bytes) -> Any:
     try:
         return json.loads(value)
     except ValueError:
-        if _LONG_NUMBER.search(value) is None:
+        if b"\0" not in value and _LONG_NUMBER.search(value) is None:
             raise
         return json.loads(value, parse_int=_whole_number)
 

@@ -14,7 +14,9 @@ from typing import Any
 
 _Encode = Callable[[Any, str], "tuple[bytes, list[Spelt]]"]
 _MAY_BE_ROUNDED = re.compile(rb"[0-9.]{16}|[eE][-+]?[0-9]{3}")
-"""Fifteen digits, and exponents of two digits, survive being a `float`."""
+"""Fifteen digits, and exponents of two digits, survive being a `float`. In UTF-16 and UTF-32 zero bytes stand
+between the digits.
+"""
 
 
 class Spelt:
@@ -47,7 +49,7 @@ def read_exactly(value: bytes) -> Any:
     """The document, numbers that `json` would not read exactly as `Spelt`; None where it reads it without
     loss, or where it is no JSON.
     """
-    if not _MAY_BE_ROUNDED.search(value):
+    if b"\0" not in value and not _MAY_BE_ROUNDED.search(value):
         return None
     try:
         text = value.decode(json.detect_encoding(value), "surrogatepass")

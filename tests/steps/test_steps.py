@@ -100,9 +100,12 @@ def test_conditions_mean_what_they_say(condition: Condition, holds: bool) -> Non
         ("not $.kind = 'late'", False),
     ],
 )
-def test_a_number_of_more_digits_than_python_reads_hides_no_other_field(expression: str, holds: bool) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32-le"])
+def test_a_number_of_more_digits_than_python_reads_hides_no_other_field(
+    expression: str, holds: bool, encoding: str
+) -> None:
     """Neither here nor at nodes, which have the same terms."""
-    value = b'{"id":%s,"kind":"late"}' % (b"7" * 5_000)
+    value = f'{{"id":{"7" * 5_000},"kind":"late"}}'.encode(encoding)
     assert RecordFilter.parse(expression).matches(None, value, ()) is holds
 
 
@@ -242,6 +245,14 @@ def test_numbers_of_a_value_that_is_changed_keep_their_value(tmp_path: Path, num
     made = steps(tmp_path, "[{drop: {fields: [id]}}, {rename: {fields: {again: more}}}]")
     (changed,) = done(made, record(value))
     assert changed.value == b'{"ratio":[%s,"",0.25,"?"],"more":%s}' % ((number.encode(),) * 2)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_numbers_keep_their_value_however_a_value_is_encoded(tmp_path: Path, encoding: str) -> None:
+    numbers = f'"ratio":0.12345678901234567890,"id":{"9" * 5_000}'
+    made = steps(tmp_path, "[{drop: {fields: [a]}}]")
+    (changed,) = done(made, record(f'{{"a":1,{numbers}}}'.encode(encoding)))
+    assert changed.value == f"{{{numbers}}}".encode()
 
 
 def test_equal_numbers_have_one_hash_however_long_they_are_spelt(tmp_path: Path) -> None:
