@@ -12,7 +12,7 @@ from mirrormaker.plan.identities import ClusterIdentity, first_names, twins
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
 from mirrormaker.topology.loops import Circle, circling_topics, find_circles, topic_circles
-from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, RouteTo, Topology, TransformSpec
 
 
 def real_names(world: World) -> dict[ClusterName, ClusterName]:
@@ -127,7 +127,16 @@ def _real_routes(topology: Topology, names: Mapping[ClusterName, ClusterName]) -
             source=names[route.source],
             destination=names[route.destination],
             topics=replace(route.topics, name=route.topics.name.replace("{cluster}", route.source)),
+            transforms=tuple(_said_of(route.source, each) for each in route.transforms),
         )
         for route in topology.routes
         if route.enabled and names[route.source] != names[route.destination]
     ]
+
+
+def _said_of(source: ClusterName, transform: TransformSpec) -> TransformSpec:
+    """With the name of the source where it stands for it."""
+    step = transform.step
+    if not isinstance(step, RouteTo):
+        return transform
+    return replace(transform, step=replace(step, to=step.to.replace("{cluster}", source)))

@@ -19,7 +19,7 @@ from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.further_topics import is_for
 from mirrormaker.topology.loops import is_compilable
 from mirrormaker.topology.model import ClusterName, RouteSpec, RouteTo
-from mirrormaker.topology.naming import TopicNaming, compile_naming, pattern_problem
+from mirrormaker.topology.naming import TopicNaming, compile_naming
 from mirrormaker.topology.shared_positions import share_positions
 
 
@@ -64,7 +64,7 @@ def _writings(index: int, route: RouteSpec) -> Iterator[_Writing]:
     name = route.topics.name.replace("{cluster}", route.source)
     yield _Writing(index=index, path=f"{path}.topics", naming=naming, template=name, is_copy=True)
     for number, each in enumerate(route.transforms):
-        if isinstance(each.step, RouteTo) and not any(map(pattern_problem, each.topics)):
+        if isinstance(each.step, RouteTo):
             yield _Writing(
                 index=index,
                 path=f"{path}.transforms[{number}].route",

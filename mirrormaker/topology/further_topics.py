@@ -4,11 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mirrormaker.topology.model import RecordErrorPolicy, RouteSpec, RouteTo
 from mirrormaker.topology.naming import TopicNaming
 
 PARKED_SUFFIX = ".dead-letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """A step that sends records elsewhere."""
+
+    to: str
+    topics: tuple[str, ...]
+    """Patterns of the source's topics that it is for; none: all."""
+
+
+def routings(route: RouteSpec) -> list[Routing]:
+    """All of a route, in their order."""
+    return [
+        Routing(to=each.step.to, topics=each.topics)
+        for each in route.transforms
+        if isinstance(each.step, RouteTo)
+    ]
+
+
+def may_go_further(route: RouteSpec) -> bool:
+    """Whether there may be such topics."""
+    return _parks(route) or any(isinstance(each.step, RouteTo) for each in route.transforms)
+
+
+def may_extend_names(route: RouteSpec) -> bool:
+    """Whether such topics have names that are made of those of the source's topics."""
+    return _parks(route) or any("{topic}" in each.to for each in routings(route))
 
 
 def further_topics(route: RouteSpec, naming: TopicNaming, topic: str) -> tuple[str, ...]:
@@ -31,11 +60,7 @@ def may_write(route: RouteSpec, naming: TopicNaming, name: str) -> bool:
     main = name.removesuffix(PARKED_SUFFIX)
     if main != name and parked_topic(route, main) == name and may_copy(naming, main):
         return True
-    return any(
-        _may_make(naming, each.step.to, name, each.topics)
-        for each in route.transforms
-        if isinstance(each.step, RouteTo)
-    )
+    return any(_may_make(naming, each.to, name, each.topics) for each in routings(route))
 
 
 def may_copy(naming: TopicNaming, name: str) -> bool:
@@ -59,16 +84,19 @@ def parked_topic(route: RouteSpec, main: str) -> str | None:
     """The topic for records of those that become `main` and that no step can process; None: they are not kept
     there.
     """
-    has_steps = bool(route.filters or route.transforms)
-    return f"{main}{PARKED_SUFFIX}" if has_steps and route.on.record_error is RecordErrorPolicy.PARK else None
+    return f"{main}{PARKED_SUFFIX}" if _parks(route) else None
+
+
+def _parks(route: RouteSpec) -> bool:
+    return route.on.record_error is RecordErrorPolicy.PARK and bool(route.filters or route.transforms)
 
 
 def topics_elsewhere(route: RouteSpec, naming: TopicNaming, topic: str) -> tuple[str, ...]:
     """The topics that steps may send records of the source's `topic` to."""
     names = [
-        each.step.to.format(cluster=naming.cluster, topic=topic)
-        for each in route.transforms
-        if isinstance(each.step, RouteTo) and is_for(each.topics, topic)
+        each.to.format(cluster=naming.cluster, topic=topic)
+        for each in routings(route)
+        if is_for(each.topics, topic)
     ]
     return tuple(dict.fromkeys(names))
 

@@ -2,12 +2,14 @@
 Pure.
 
 For every include pattern topic names that it matches are made up (`examples`), and names that two patterns
-share (`overlaps`), and followed from route to route; so are topics that there are. A name
-that comes back to a cluster where it has been, and is taken there again, would circle for ever. One that
-keeps its name meets itself: provenance cuts that circle, if every route on it has it. One that is renamed on
-its way grows (`b.a.b.a.topic`), and would make new topics without end: nothing allows that. Examples cannot
-prove the absence of a loop between exotic patterns, but they find the usual ones, and topics that there are
-show the others.
+share (`overlaps`), and followed from route to route, under each name that a route gives them: that of the
+copy, and those of topics that its steps name. So are topics that there are. A name that comes back to a
+cluster where it has been, and is taken there again, would circle for ever. One that keeps its name meets
+itself: provenance cuts that circle, if every route on it has it. One that is renamed on its way grows
+(`b.a.b.a.topic`), and would make new topics without end: nothing allows that. A name that a step has given
+tells less when it comes back as another one, as the step may be for some topics alone: it is followed on,
+and grows where it is another one however often it comes round. Examples cannot prove the absence of a loop
+between exotic patterns, but they find the usual ones, and topics that there are show the others.
 """
 
 from __future__ import annotations
@@ -15,15 +17,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
+from typing import NamedTuple
 
 from mirrormaker.topology.examples import examples_of
+from mirrormaker.topology.further_topics import further_topics, may_extend_names, may_go_further, routings
 from mirrormaker.topology.model import ClusterName, RouteSpec, TopicSelection
 from mirrormaker.topology.naming import (
     TopicNaming,
     compile_naming,
     is_legal_topic,
     pattern_problem,
+    target_problem,
     template_problem,
 )
 from mirrormaker.topology.overlaps import shared_names
@@ -32,6 +38,8 @@ _PLACES_MAX = 2000
 """Places that one example is followed to; only meshes without any circle have so many."""
 _COPIES_MAX = 100_000
 """Copies that topics that exist are followed to, of all routes together."""
+_ROUNDS_MAX = 4
+"""How often a name that steps give may come round as another one before it is taken to grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,8 @@ class Circle:
     way: tuple[str, ...]
     topic: str
     renamed: str
+    routes: tuple[int, ...]
+    """The numbers of the routes on it."""
 
     @property
     def grows(self) -> bool:
@@ -117,9 +127,24 @@ def with_provenance(routes: tuple[RouteSpec, ...]) -> tuple[RouteSpec, ...]:
 
 
 def is_compilable(route: RouteSpec) -> bool:
-    """Whether its patterns and its template are legal."""
-    patterns = (*route.topics.include, *route.topics.exclude)
-    return template_problem(route.topics.name) is None and not any(map(pattern_problem, patterns))
+    """Whether its patterns and its templates are legal, those of its steps too."""
+    steps = routings(route)
+    patterns = chain(route.topics.include, route.topics.exclude, *(step.topics for step in steps))
+    return (
+        template_problem(route.topics.name) is None
+        and not any(target_problem(step.to) for step in steps)
+        and not any(map(pattern_problem, patterns))
+    )
+
+
+class _Arrival(NamedTuple):
+    """A topic at the end of a way."""
+
+    name: str
+    way: tuple[ClusterName, ...]
+    routes: tuple[int, ...]
+    by_step: bool
+    """Whether a step has given it a name on the way."""
 
 
 class _Mesh:
@@ -130,7 +155,7 @@ class _Mesh:
         self._namings: dict[int, TopicNaming] = {}
         self._leaving: dict[ClusterName, dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]]] = {}
         self._arriving: dict[ClusterName, set[ClusterName]] = {}
-        self._names_kept = all(route.topics.name == "{topic}" for route in routes)
+        self._may_grow = any(route.topics.name != "{topic}" or may_extend_names(route) for route in routes)
         self._ways_back: dict[ClusterName, set[ClusterName]] = {}
         for index, route in enumerate(routes):
             alike = self._leaving.setdefault(route.source, {})
@@ -138,12 +163,28 @@ class _Mesh:
             self._arriving.setdefault(route.destination, set()).add(route.source)
 
     def examples(self) -> list[str]:
-        """Legal names that are made up of the patterns of routes from which a way leads back."""
-        circling = [each for each in self._routes if each.destination in self._leading_to(each.source)]
-        patterns = list(dict.fromkeys(pattern for route in circling for pattern in route.topics.include))
+        """Legal names that are made up of the patterns of routes from which a way leads back, and those that
+        their steps give to these.
+        """
+        circling = {
+            index: route
+            for index, route in enumerate(self._routes)
+            if route.destination in self._leading_to(route.source)
+        }
+        taken = [route.topics.include for route in circling.values()]
+        stepped = [step.topics for route in circling.values() for step in routings(route)]
+        patterns = list(dict.fromkeys(chain(*taken, *stepped)))
         made_up = dict.fromkeys(example for pattern in patterns for example in examples_of(pattern))
         made_up |= dict.fromkeys(shared_names(patterns))
-        return [example for example in made_up if is_legal_topic(example)]
+        legal = dict.fromkeys(filter(is_legal_topic, made_up))
+        further = [
+            name
+            for index, route in circling.items()
+            if may_go_further(route)
+            for topic in self.selected(index, legal)
+            for name in self._names(index, topic)[1:]
+        ]
+        return list(legal | dict.fromkeys(further))
 
     def with_copies(
         self, topics: Mapping[ClusterName, Collection[str]]
@@ -155,22 +196,27 @@ class _Mesh:
         while places and copies < _COPIES_MAX:
             cluster, name = places.popleft()
             for index in self._takers(cluster, name):
-                arrived, renamed = self._routes[index].destination, self._naming(index).destination_of(name)
+                arrived = self._routes[index].destination
                 there = known.setdefault(arrived, {})
-                if renamed not in there and is_legal_topic(renamed):
-                    there[renamed] = None
-                    places.append((arrived, renamed))
-                    copies += 1
+                for renamed in self._names(index, name):
+                    if renamed not in there and is_legal_topic(renamed):
+                        there[renamed] = None
+                        places.append((arrived, renamed))
+                        copies += 1
         return known
 
     def circles(self, topics: Mapping[ClusterName, Collection[str]]) -> Iterator[tuple[int, Circle]]:
-        """For each route that leads in a circle with the topics of its source: its number and that."""
+        """For each route that leads in a circle with the topics of its source, or is on one of others: its
+        number and that.
+        """
         found: dict[int, Circle] = {}
         for cluster, leaving in self._leaving.items():
             for alike in leaving.values():
                 selected = self.selected(alike[0], topics.get(cluster, ()))
                 circles = ((start, self.circle_of(start, selected)) for start in alike)
                 found |= {start: circle for start, circle in circles if circle is not None}
+        for circle in [each for each in found.values() if not each.grows]:
+            found = dict.fromkeys(circle.routes, circle) | found
         yield from sorted(found.items(), key=itemgetter(0))
 
     def circle_of(self, start: int, topics: Collection[str]) -> Circle | None:
@@ -181,10 +227,12 @@ class _Mesh:
         if route.destination not in self._leading_to(route.source):
             return None
         for topic in topics:
-            circle = self._follow(start, topic)
-            if circle is not None and (circle.grows or self._names_kept):
-                return circle
-            first = first or circle
+            here = _Arrival(topic, (route.source,), (), by_step=False)
+            for arrival in self._arrivals(start, here):
+                circle = self._follow(topic, arrival)
+                if circle is not None and (circle.grows or not self._may_grow):
+                    return circle
+                first = first or circle
         return first
 
     def selected(self, start: int, topics: Collection[str]) -> list[str]:
@@ -193,27 +241,47 @@ class _Mesh:
         matched = {topic for pattern in naming.include for topic in filter(pattern.fullmatch, topics)}
         return [topic for topic in topics if topic in matched and naming.selects(topic)]
 
-    def _follow(self, start: int, topic: str) -> Circle | None:
-        """Send `topic` along every way from the route `start`; how it comes round first, if it does."""
-        origin = self._routes[start].source
+    def _follow(self, topic: str, first: _Arrival) -> Circle | None:
+        """Send a topic along every way from where a route has brought it; how it comes round first, if it
+        does.
+        """
+        origin, start = first.way[0], self._naming(first.routes[0])
         leading_back = self._leading_to(origin)
-        places: deque[tuple[int, str, tuple[ClusterName, ...]]] = deque([(start, topic, (origin,))])
+        places = deque([first])
         met: set[tuple[ClusterName, str]] = set()
         while places and len(met) < _PLACES_MAX:
-            index, name, way = places.popleft()
-            arrived, renamed = self._routes[index].destination, self._naming(index).destination_of(name)
-            if arrived == origin:
-                if self._naming(start).selects(renamed):
-                    return Circle(way=(*way, arrived), topic=topic, renamed=renamed)
+            place = places.popleft()
+            name, way, by_step = place.name, place.way, place.by_step
+            arrived, been = way[-1], way.count(way[-1]) - 1
+            is_round = name == topic or not by_step or been == _ROUNDS_MAX
+            if arrived == origin and is_round and start.selects(name):
+                return Circle(way=way, topic=topic, renamed=name, routes=place.routes)
+            is_far = been >= (_ROUNDS_MAX if by_step else 1)
+            if is_far or arrived not in leading_back or (arrived, name) in met:
                 continue
-            if arrived not in leading_back or arrived in way or (arrived, renamed) in met:
-                continue
-            met.add((arrived, renamed))
-            for following in self._takers(arrived, renamed):
+            met.add((arrived, name))
+            for following in self._takers(arrived, name):
                 leads_back = self._routes[following].destination == origin
                 put = places.appendleft if leads_back else places.append
-                put((following, renamed, (*way, arrived)))
+                for arrival in self._arrivals(following, place):
+                    put(arrival)
         return None
+
+    def _arrivals(self, index: int, place: _Arrival) -> Iterator[_Arrival]:
+        """What becomes of a topic that a route takes from there."""
+        way, routes = (*place.way, self._routes[index].destination), (*place.routes, index)
+        copy, *further = self._names(index, place.name)
+        yield _Arrival(copy, way, routes, place.by_step)
+        for name in further:
+            yield _Arrival(name, way, routes, by_step=True)
+
+    def _names(self, index: int, topic: str) -> tuple[str, ...]:
+        """What a route calls a topic: its copy, and those that steps may send its records to, as far as that
+        is legal.
+        """
+        route, naming = self._routes[index], self._naming(index)
+        further = further_topics(route, naming, topic) if may_go_further(route) else ()
+        return (naming.destination_of(topic), *filter(is_legal_topic, further))
 
     def _takers(self, cluster: ClusterName, topic: str) -> Iterator[int]:
         """The routes that take a topic of a cluster; those that take the same topics are asked once."""

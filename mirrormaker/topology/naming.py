@@ -90,6 +90,18 @@ def template_problem(template: str) -> str | None:
     return INTERNAL_REFUSAL if is_internal(template) else None
 
 
+def target_problem(target: str) -> str | None:
+    """What is wrong with a topic of a destination, or a template of such, that records are sent to; None when
+    nothing is.
+    """
+    if "{" in target or "}" in target:
+        return template_problem(target)
+    if not is_legal_topic(target):
+        legal = f"up to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', '_' and '-'"
+        return f"{target!r} is not a topic's name: {legal}"
+    return INTERNAL_REFUSAL if is_internal(target) else None
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNaming:
     """The topic rules of one route, compiled. Build it with `compile_naming`."""

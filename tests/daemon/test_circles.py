@@ -1,4 +1,4 @@
-"""Circles that no file shows, since two of its names mean one cluster: no daemon goes round in them."""
+"""Circles: no daemon goes round in them, also where no file shows them, since two names mean one cluster."""
 
 from __future__ import annotations
 
@@ -116,3 +116,51 @@ def test_a_topic_that_comes_later_and_would_go_in_a_circle_is_left_alone(
         "the others are copied after a start too",
     )
     assert daemon.stop() == 0
+
+
+def test_records_that_a_step_sends_into_a_circle_come_to_every_cluster_once(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "orders", 1)
+    produce(source, "orders", range(10), 1)
+    file = mirror.folder / "mesh.yaml"
+    forth = {
+        "topics": {"include": ["ord.*"]},
+        "transforms": [{"route": {"to": "ord-eu", "when": {"key_prefix": "key"}}}],
+    }
+    back = {"topics": {"include": ["ord-.*"], "name": "{topic}"}}
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": {
+                    "jfk": {"bootstrap": [address(source)]},
+                    "aggregate": {"bootstrap": [address(destination)]},
+                },
+                "defaults": {"refresh_interval_ms": 200},
+                "routes": [
+                    {"from": "jfk", "to": "aggregate"} | forth,
+                    {"from": "aggregate", "to": "jfk"} | back,
+                ],
+            }
+        )
+    )
+    daemon = mirror.of_file(file)
+    daemon.start()
+    daemon.until(lambda: _has(destination, "ord-eu"), "the step's topic is made")
+    consume(destination, "ord-eu", 1, 10)
+    produce(destination, "ord-eu", range(10, 11), 1)
+    daemon.until(lambda: _has(source, "ord-eu"), "the topic is brought back")
+    consume(source, "ord-eu", 1, 1)
+    produce(source, "ord-eu", range(11, 12), 1)
+    consume(destination, "ord-eu", 1, 12)
+    produce(destination, "ord-eu", range(12, 13), 1)
+    consume(source, "ord-eu", 1, 3)
+    assert [message.value() for message in consume(source, "ord-eu", 1)] == [b"10", b"11", b"12"]
+    there = [message.value() for message in consume(destination, "ord-eu", 1)]
+    assert there == [b"%d" % number for number in range(13)]
+    assert daemon.stop() == 0
+
+
+def _has(cluster: EmbeddedCluster, topic: str) -> bool:
+    return topic in AdminClient({"bootstrap.servers": address(cluster)}).list_topics(timeout=10).topics

@@ -356,6 +356,43 @@ def test_topics_of_its_source_that_a_route_would_carry_in_a_circle_are_named() -
     assert circles_of_topics(cut, {}, forth.name, ["eu-y"]) == {}
 
 
+def test_a_circle_that_only_topics_of_steps_show_blocks() -> None:
+    to_late = (TransformSpec(step=RouteTo(to="late-{cluster}")),)
+    forth = route(topics=TopicSelection(include=("(?=eu|la).*",)), transforms=to_late)
+    back = route(AGGREGATE, JFK, topics=TopicSelection(include=("(?=la).*",), name="{topic}"))
+    asked = topology(forth, back)
+    other = world(cluster(JFK, topic("orders")), cluster(AGGREGATE))
+    assert notices(plan(asked, other), NoticeKind.CIRCLE) == []
+    seen = world(cluster(JFK, topic("eu-flights")), cluster(AGGREGATE))
+    made = plan(asked, seen)
+    assert [line.split(",")[0] for line in notices(made, NoticeKind.CIRCLE)] == [
+        "jfk-to-aggregate: topic 'late-jfk' would go in circles: jfk -> aggregate -> jfk",
+        "aggregate-to-jfk: topic 'late-jfk' would go in circles: aggregate -> jfk -> aggregate",
+    ]
+    assert not made.is_whole
+    cut = topology(*(replace(each, provenance=True) for each in asked.routes))
+    assert notices(plan(cut, seen), NoticeKind.CIRCLE) == []
+    assert list(circles_of_topics(asked, {}, forth.name, ["eu-flights", "late-jfk"])) == ["late-jfk"]
+    assert list(circles_of_topics(asked, {}, back.name, ["late", "late-jfk"])) == ["late-jfk"]
+
+
+def test_a_circle_of_a_step_between_two_names_of_one_cluster_blocks() -> None:
+    """Topics are called by the name that stands in the file."""
+    to_late = (TransformSpec(step=RouteTo(to="late.{cluster}")),)
+    asked = topology(
+        route(AGGREGATE, JFK, topics=TopicSelection(include=("late[.]lga",), name="{topic}")),
+        route(LGA, AGGREGATE, topics=TopicSelection(include=("flights|late[.]lga",)), transforms=to_late),
+    )
+    away = (cluster(AGGREGATE, cluster_id="y"), cluster(LGA, cluster_id="z"))
+    apart = plan(asked, world(cluster(JFK, topic("planes"), cluster_id="x"), *away))
+    assert notices(apart, NoticeKind.CIRCLE) == []
+    alike = plan(asked, world(cluster(JFK, topic("planes"), cluster_id="z"), *away))
+    assert [line.split(":")[0] for line in notices(alike, NoticeKind.CIRCLE)] == [
+        "aggregate-to-jfk",
+        "lga-to-aggregate",
+    ]
+
+
 def test_a_cluster_that_is_away_leaves_the_rest_of_the_plan() -> None:
     asked = topology(route(), route(LGA))
     away = UnreachableCluster(name=LGA, problem="nobody there")

@@ -427,6 +427,76 @@ def test_topics_that_two_patterns_share_have_provenance(
     assert [route.provenance for route in loaded.routes] == [circles] * 2
 
 
+TO_EU = "route: {to: ord-eu, when: {key_prefix: eu}}"
+
+
+@pytest.mark.parametrize(
+    ("there", "steps", "back", "circles"),
+    [
+        ("ord.*", TO_EU, "{include: ['ord-.*'], name: '{topic}'}", True),
+        ("ord.*", TO_EU, "{include: [ord-eu], name: '{topic}'}", True),
+        ("ord.*", TO_EU, "{include: [ord-us], name: '{topic}'}", False),
+        ("orders", TO_EU, "{include: ['ord-.*'], name: '{topic}'}", False),
+        (".*", TO_EU + ", topics: [orders]", "{include: [ord-eu], name: '{topic}'}", False),
+        (".*", TO_EU + ", topics: ['ord.*']", "{include: [ord-eu], name: '{topic}'}", True),
+        (".*", TO_EU, "{include: [ord-eu], name: 'from.{cluster}.{topic}'}", True),
+        ("(from.)?ord-eu", TO_EU, "{include: [ord-eu], name: 'from.{topic}'}", True),
+    ],
+)
+def test_circles_through_topics_that_steps_name_have_provenance(
+    tmp_path: Path, there: str, steps: str, back: str, circles: bool
+) -> None:
+    """On all of their routes; where one is without, they are refused."""
+    text = f"""\
+clusters: {{a: {{bootstrap: ["a:1"]}}, b: {{bootstrap: ["b:1"]}}}}
+routes:
+  - {{from: a, to: b, topics: {{include: ['{there}']}}, transforms: [{{{steps}}}]}}
+  - {{from: b, to: a, topics: {back}}}
+"""
+    assert [route.provenance for route in load(tmp_path, text).routes] == [circles] * 2
+    without = text.replace("{from: b,", "{provenance: false, from: b,")
+    if not circles:
+        assert load(tmp_path, without)
+        return
+    (problem,) = problems_of(tmp_path, without)
+    assert problem.startswith("4: routes[1].topics: topic ")
+    assert "would go in circles: " in problem
+    assert problem.endswith("taken again: 'provenance' would cut it")
+
+
+@pytest.mark.parametrize(
+    ("keys", "back", "grows"),
+    [
+        ("transforms: [{route: {to: 'big.{topic}'}}]", ".*", True),
+        ("transforms: [{route: {to: 'big.{topic}'}, topics: [x]}]", ".*", False),
+        ("transforms: [{route: {to: 'big.{topic}'}, topics: [x, big.x]}]", ".*", False),
+        ("transforms: [{route: {to: 'big.{topic}'}, topics: ['.*x']}]", ".*", True),
+        ("transforms: [{route: {to: 'big.{topic}'}}]", "x", False),
+        ("filters: [{drop: {key_prefix: x}}], on: {record_error: park}", ".*", True),
+        ("filters: [{drop: {key_prefix: x}}], on: {record_error: park}", "[a-z]+", False),
+        ("filters: [{drop: {key_prefix: x}}]", ".*", False),
+        ("on: {record_error: park}", ".*", False),
+    ],
+)
+def test_names_of_steps_that_would_grow_in_circles_are_refused(
+    tmp_path: Path, keys: str, back: str, grows: bool
+) -> None:
+    """Though provenance would cut the circle that the copies go in: new topics would be made for ever."""
+    text = f"""\
+clusters: {{a: {{bootstrap: ["a:1"]}}, b: {{bootstrap: ["b:1"]}}}}
+routes:
+  - {{from: a, to: b, topics: {{include: ['.*'], name: "{{topic}}"}}, {keys}}}
+  - {{from: b, to: a, topics: {{include: ['{back}'], name: "{{topic}}"}}}}
+"""
+    if grows:
+        problems = problems_of(tmp_path, text)
+        assert problems
+        assert all("would go in circles" in problem for problem in problems)
+        assert not any("'provenance' would cut it" in problem for problem in problems)
+    else:
+        assert all(route.provenance for route in load(tmp_path, text).routes)
+
+
 @pytest.mark.parametrize("include", ["orders", "'(orders|sales)-\\d+'", "'.*'"])
 def test_topics_that_keep_their_names_in_a_circle_need_provenance_on_all_of_it(
     tmp_path: Path, include: str

@@ -33,14 +33,7 @@ from mirrormaker.topology.model import (
     TransformSpec,
     Where,
 )
-from mirrormaker.topology.naming import (
-    INTERNAL_REFUSAL,
-    TOPIC_NAME_SIZE_MAX,
-    is_internal,
-    is_legal_topic,
-    pattern_problem,
-    template_problem,
-)
+from mirrormaker.topology.naming import pattern_problem, target_problem
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SECRET = re.compile(r"env:\w+|file:/.+")
@@ -54,16 +47,10 @@ def _check_pattern(pattern: str) -> str:
     return pattern
 
 
-def _check_template(template: str) -> str:
-    if "{" in template or "}" in template:
-        if problem := template_problem(template):
-            raise UnreadableError(problem)
-    elif not is_legal_topic(template):
-        legal = f"up to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', '_' and '-'"
-        raise UnreadableError(f"{template!r} is not a topic's name: {legal}")
-    if is_internal(template):
-        raise UnreadableError(INTERNAL_REFUSAL)
-    return template
+def _check_target(target: str) -> str:
+    if problem := target_problem(target):
+        raise UnreadableError(problem)
+    return target
 
 
 def _check_anything(parts: Any, given: Given) -> Any:
@@ -213,7 +200,7 @@ TRANSFORMS = ListOf(
             ),
             "rename": _transform(Record(RenameParts, _RENAMED, check=_check_anything), RenameParts),
             "route": _transform(
-                Record(RouteTo, {"to": Checked(Text("template"), _check_template), "when": _CONDITION}),
+                Record(RouteTo, {"to": Checked(Text("template"), _check_target), "when": _CONDITION}),
                 RouteTo,
             ),
             "function": _transform(FUNCTION, CallFunction),
