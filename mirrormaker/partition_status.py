@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,70 @@ class PartitionStatus:
     """
 
 
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """At one partition: what is known of it, and what was found of it so far."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    told: Mapping[str, Any]
+    """By the daemon, of the partition."""
+    left: Mapping[str, Any] | None
+    """How the daemon saw it when it left it."""
+    committed: int | None
+    position: int = -1
+    """`committed`, or where it would go on."""
+    end: int = -1
+    sample: FirstBatch | None = None
+    """The first batch of what waits."""
+    deleted: int | None = None
+    """Where the source begins, which has deleted what is at the position."""
+    risk: Mapping[str, Any] | None = None
+
+    @property
+    def first_lacking(self) -> int:
+        """What waits begins at the group's position, but in a log whose offsets mean other records by now."""
+        is_another_log = self.told.get("reason") in _ANOTHER_LOG
+        return int(self.told["waits_from"]) if is_another_log and "waits_from" in self.told else self.position
+
+    def status(self, told_at_ms: int | None, now_ms: int) -> PartitionStatus:
+        """Of one that has a leader."""
+        told, first_lacking = self.told, self.first_lacking
+        problem = told.get("problem")
+        if problem is None and self.deleted is not None:
+            deleted = min(self.deleted, self.end) - first_lacking
+            problem = f"its source has deleted {deleted} of what waits"
+        sample, sampled_ms = self.sample, None
+        if sample is not None:
+            sampled_ms = _borne_out(sample.timestamp_ms, first_lacking, self.left)
+        return PartitionStatus(
+            source=self.source,
+            destination=self.destination,
+            state=told.get("state", UNASSIGNED),
+            reason=told.get("reason"),
+            problem=problem,
+            committed=self.position,
+            end=self.end,
+            lag=_lag(self.end - first_lacking, told, sample, sampled_ms, told_at_ms, now_ms),
+            retention=told.get("retention", self.risk) if first_lacking < self.end else None,
+        )
+
+    def leaderless_status(self) -> PartitionStatus:
+        """Of one whose end cannot be asked for: as far as the daemon has seen it."""
+        end = self.told.get("source_end", -1)
+        seen = 0 if self.committed is None else end - self.committed
+        return PartitionStatus(
+            source=self.source,
+            destination=self.destination,
+            state=self.told.get("state", UNASSIGNED),
+            reason=self.told.get("reason"),
+            problem=self.told.get("problem") or LEADERLESS,
+            committed=-1 if self.committed is None else self.committed,
+            end=end,
+            lag=Lag(messages=max(seen, 0), bytes=None, seconds=None),
+        )
+
+
 async def observe_partitions(
     route: RouteSpec,
     source: Cluster,
@@ -72,67 +136,51 @@ async def observe_partitions(
     metadata = await source.refresh()
     destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     selected = metadata.topic_partitions(sorted(destinations))
-    sources = [partition for partition in selected if metadata.leader(partition) is not None]
     committed = await group.group_offsets(route.group, selected)
-    read_committed = route.isolation is Isolation.READ_COMMITTED
-    ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=read_committed)
-    fresh = [partition for partition in sources if partition not in committed]
-    written = Written()
-    if fresh and find_written is not None:
-        written = await find_written({partition: destinations[partition.topic] for partition in fresh})
-    starts = await _starts(route, source, fresh, written)
-    partitions_told = {partition: _told_of(partition, told) for partition in selected}
-    positions = {
-        partition: committed[partition].offset if partition in committed else starts[partition]
-        for partition in sources
-    }
-    first_lacking = {
-        partition: _first_lacking(position, partitions_told[partition])
-        for partition, position in positions.items()
-    }
-    wanted = {
-        partition: position
-        for partition, position in first_lacking.items()
-        if position < ends[partition].offset and not _knows_all(partitions_told[partition])
-    }
-    samples, deleted = await _first_there(source, wanted, read_committed=read_committed)
     left: Mapping[str, Mapping[str, Any]] = told.get("left", {})
-    now_ms = clock.now_ms()
-    paused = {
-        partition: sample
-        for partition, sample in samples.items()
-        if partition in committed
-        and "retention" not in partitions_told[partition]
-        and (told.get("pause") is not None or partition.topic in told.get("paused_topics", {}))
-    }
-    risks = await _risks_by_age(source, route, paused, now_ms)
-    led = {
-        partition: _partition_status(
-            partition,
-            TopicPartition(destinations[partition.topic], partition.partition),
-            positions[partition],
-            first_lacking[partition],
-            ends[partition].offset,
-            partitions_told[partition],
-            samples.get(partition),
-            deleted.get(partition),
-            risks.get(partition),
-            left.get(str(partition)),
-            told_at_ms,
-            now_ms,
-        )
-        for partition in sources
-    }
-    return tuple(
-        led.get(partition)
-        or _leaderless_status(
-            partition,
-            TopicPartition(destinations[partition.topic], partition.partition),
-            committed[partition].offset if partition in committed else -1,
-            partitions_told[partition],
+    looks = {
+        partition: _Look(
+            source=partition,
+            destination=TopicPartition(destinations[partition.topic], partition.partition),
+            told=_told_of(partition, told),
+            left=left.get(str(partition)),
+            committed=committed[partition].offset if partition in committed else None,
         )
         for partition in selected
+    }
+    led = {partition: look for partition, look in looks.items() if metadata.leader(partition) is not None}
+    await _look_at_ends(source, led, read_committed=route.isolation is Isolation.READ_COMMITTED)
+    await _look_at_positions(route, source, led, find_written)
+    await _look_at_what_waits(source, led, read_committed=route.isolation is Isolation.READ_COMMITTED)
+    now_ms = clock.now_ms()
+    await _look_at_ages(source, route, [look for look in led.values() if _rests(look, told)], now_ms)
+    return tuple(
+        look.status(told_at_ms, now_ms) if partition in led else look.leaderless_status()
+        for partition, look in looks.items()
     )
+
+
+async def _look_at_ends(
+    source: Cluster, looks: Mapping[TopicPartition, _Look], *, read_committed: bool
+) -> None:
+    """Raises BrokerError."""
+    ends = await list_offsets(source, dict.fromkeys(looks, LATEST), read_committed=read_committed)
+    for partition, look in looks.items():
+        look.end = ends[partition].offset
+
+
+async def _look_at_positions(
+    route: RouteSpec,
+    source: Cluster,
+    looks: Mapping[TopicPartition, _Look],
+    find_written: FindWritten | None,
+) -> None:
+    """Raises BrokerError."""
+    fresh = {partition: look.destination.topic for partition, look in looks.items() if look.committed is None}
+    written = Written() if find_written is None or not fresh else await find_written(fresh)
+    starts = await _starts(route, source, fresh, written)
+    for partition, look in looks.items():
+        look.position = starts[partition] if look.committed is None else look.committed
 
 
 async def _starts(
@@ -160,41 +208,52 @@ async def is_hidden(route: RouteSpec, source: Cluster, told: Mapping[str, Any]) 
     return any(name in found and found[name].error in UNAUTHORIZED_CODES for name in names)
 
 
-async def _first_there(
-    source: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool
-) -> tuple[Mapping[TopicPartition, FirstBatch], Mapping[TopicPartition, int]]:
-    """The first batches from these positions on, and where the source begins of those partitions of which it
-    has deleted what is at their position. Raises BrokerError.
+async def _look_at_what_waits(
+    source: Cluster, looks: Mapping[TopicPartition, _Look], *, read_committed: bool
+) -> None:
+    """See the first batches of what waits, and where the source begins of those partitions of which it has
+    deleted what is at their position. Raises BrokerError.
     """
+    wanted = {
+        partition: look.first_lacking
+        for partition, look in looks.items()
+        if look.first_lacking < look.end and not _knows_all(look.told)
+    }
     samples = await sample_first(source, wanted, read_committed=read_committed)
     unseen = wanted.keys() - samples.keys()
     starts = await earliest_offsets(source, unseen) if unseen else {}
     deleted = {partition: start for partition, start in starts.items() if start > wanted[partition]}
-    return samples | await sample_first(source, deleted, read_committed=read_committed), deleted
+    samples |= await sample_first(source, deleted, read_committed=read_committed)
+    for partition in wanted:
+        looks[partition].sample = samples.get(partition)
+        looks[partition].deleted = deleted.get(partition)
 
 
-async def _risks_by_age(
-    source: Cluster, route: RouteSpec, samples: Mapping[TopicPartition, FirstBatch], now_ms: int
-) -> Mapping[TopicPartition, Mapping[str, Any]]:
-    """When the first batches of partitions that nobody copies are as old as their topics keep records. Raises
-    BrokerError.
+def _rests(look: _Look, told: Mapping[str, Any]) -> bool:
+    """Whether nobody copies what waits of it because of a pause, nor tells when its source deletes that."""
+    is_paused = told.get("pause") is not None or look.source.topic in told.get("paused_topics", {})
+    return is_paused and look.committed is not None and "retention" not in look.told
+
+
+async def _look_at_ages(source: Cluster, route: RouteSpec, looks: Iterable[_Look], now_ms: int) -> None:
+    """See when the first batches of partitions that nobody copies are as old as their topics keep records.
+    Raises BrokerError.
     """
-    if not samples:
-        return {}
-    settings, _ = await read_source_settings(source, {partition.topic for partition in samples})
-    risks = {}
-    for partition, sample in samples.items():
-        known = settings.get(partition.topic)
+    waiting = [(look, look.sample) for look in looks if look.sample is not None]
+    if not waiting:
+        return
+    settings, _ = await read_source_settings(source, {look.source.topic for look, _ in waiting})
+    for look, sample in waiting:
+        known = settings.get(look.source.topic)
         kept_ms = None if known is None else known.retention.ms
         if kept_ms is None or sample.timestamp_ms < 0:
             continue
         left_ms = max(sample.timestamp_ms + kept_ms - now_ms, 0)
-        risks[partition] = {
+        look.risk = {
             "seconds": left_ms / 1000,
             "deleted_by": Cause.AGE.value,
             "in_danger": left_ms < min(route.objectives.retention_margin_ms, kept_ms * RETENTION_PART),
         }
-    return risks
 
 
 def _told_of(source: TopicPartition, told: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -208,12 +267,6 @@ def _told_of(source: TopicPartition, told: Mapping[str, Any]) -> Mapping[str, An
     if partition is None and reason is not None:
         return {"state": HALTED, "reason": reason, "problem": told["obstacles"][source.topic]}
     return partition or {}
-
-
-def _first_lacking(position: int, told: Mapping[str, Any]) -> int:
-    """What waits begins at the group's position, but in a log whose offsets mean other records by now."""
-    is_another_log = told.get("reason") in _ANOTHER_LOG
-    return int(told["waits_from"]) if is_another_log and "waits_from" in told else position
 
 
 def _knows_all(told: Mapping[str, Any]) -> bool:
@@ -230,55 +283,6 @@ def _waiting_since(told: Mapping[str, Any], told_at_ms: int) -> int | None:
     if since_ms is None and 0 <= told.get("source_end", -1) <= told.get("waits_from", told["acknowledged"]):
         return told_at_ms
     return since_ms
-
-
-def _partition_status(
-    source: TopicPartition,
-    destination: TopicPartition,
-    committed: int,
-    first_lacking: int,
-    end: int,
-    told: Mapping[str, Any],
-    sample: FirstBatch | None,
-    deleted: int | None,
-    risk: Mapping[str, Any] | None,
-    left: Mapping[str, Any] | None,
-    told_at_ms: int | None,
-    now_ms: int,
-) -> PartitionStatus:
-    sampled_ms = None if sample is None else _borne_out(sample.timestamp_ms, first_lacking, left)
-    problem = told.get("problem")
-    if problem is None and deleted is not None:
-        problem = f"its source has deleted {min(deleted, end) - first_lacking} of what waits"
-    return PartitionStatus(
-        source=source,
-        destination=destination,
-        state=told.get("state", UNASSIGNED),
-        reason=told.get("reason"),
-        problem=problem,
-        committed=committed,
-        end=end,
-        lag=_lag(end - first_lacking, told, sample, sampled_ms, told_at_ms, now_ms),
-        retention=told.get("retention", risk) if first_lacking < end else None,
-    )
-
-
-def _leaderless_status(
-    source: TopicPartition, destination: TopicPartition, committed: int, told: Mapping[str, Any]
-) -> PartitionStatus:
-    """Of one whose end cannot be asked for: as far as the daemon has seen it."""
-    end = told.get("source_end", -1)
-    seen = end - committed if committed >= 0 else 0
-    return PartitionStatus(
-        source=source,
-        destination=destination,
-        state=told.get("state", UNASSIGNED),
-        reason=told.get("reason"),
-        problem=told.get("problem") or LEADERLESS,
-        committed=committed,
-        end=end,
-        lag=Lag(messages=max(seen, 0), bytes=None, seconds=None),
-    )
 
 
 def _borne_out(timestamp_ms: int, committed: int, left: Mapping[str, Any] | None) -> int:
