@@ -22,7 +22,7 @@ from tests.daemon.conftest import (
     mirrormaker,
     wait_until,
 )
-from tests.daemon.killed_mirrors import PARTITIONS
+from tests.daemon.killed_mirrors import PARTITIONS, events
 from tests.daemon.test_mirror import address, create, produce
 from tests.daemon.test_planning import plan
 from tests.interop.apache import ApacheKafka
@@ -162,6 +162,7 @@ def test_what_cannot_be_committed_for_a_missing_right_is_told_once_and_names_the
         told = running.wait_for(lambda told: told["counts"]["buckets_lost"] > 5, "it is tried on and on")
         missing = lacking("TOPIC", "Write", f"topic {POSITIONS_TOPIC!r}", "aggregate")
         assert names_of(told).count("transaction_given_up") == 1
+        assert len(events(running, "bucket_taken_over")) == 1
         assert {each["problem"] for each in told["partitions"]} == {f"destination: {missing}"}
     running.wait_copied()
     with withdrawn(destination, POSITIONS_TOPIC, AclOperation.WRITE):

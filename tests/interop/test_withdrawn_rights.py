@@ -39,7 +39,7 @@ from tests.daemon.conftest import (
     mirrormaker,
     wait_until,
 )
-from tests.daemon.killed_mirrors import PARTITIONS, places_at
+from tests.daemon.killed_mirrors import PARTITIONS, events, places_at
 from tests.daemon.test_mirror import address, create, produce
 from tests.daemon.test_planning import plan
 from tests.daemon.test_provenance import (
@@ -346,6 +346,8 @@ def test_a_route_that_may_not_say_where_its_batches_come_from_stands_until_it_ma
         wait_unauthorized(running, 1)
         lacking = {f"{topic}: {ORIGINS_TOPIC} at 'aggregate'"}
         wait_until(lambda: lacking_in(plan(running.file)[1]) == lacking, "a plan tells the same")
+        given_up = [each for each in events(running, "batch_given_up") if each["topic"] == ORIGINS_TOPIC]
+        assert len(given_up) <= 1
     finally:
         give_back(destination, ORIGINS_TOPIC, AclOperation.WRITE)
     running.wait_copied()
