@@ -47,9 +47,7 @@ class DeepWay:
                 batch_bytes=config.built_batch_bytes,
                 batch_bytes_max=config.batch_bytes_max,
                 split_bytes=config.split_bytes,
-                gather_bytes=max(
-                    config.gather_bytes, config.built_batch_bytes if config.steps is not None else 0
-                ),
+                gather_bytes=config.gather_bytes if config.steps is None else config.built_batch_bytes,
                 decoded_bytes_max=config.decoded_bytes_max,
             ),
             intake.chunks,

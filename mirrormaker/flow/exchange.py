@@ -50,7 +50,7 @@ class FlowConfig:
     chunk_batches_max: int = 1
     """Batches of one partition in one request; 1 is what stock brokers take."""
     built_batch_bytes: int = 1 << 20
-    """Bound on a batch that is built anew, before compression."""
+    """Bound on a batch that is built anew of smaller ones, or of records one by one."""
     deep: bool = False
     gather_bytes: int = 0
     """Batches smaller than this are put together up to it; 0: they are not."""

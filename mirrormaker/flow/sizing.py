@@ -79,7 +79,10 @@ def flow_config(
     in_flight = in_flight_bytes(resources, ways)
     produce_bytes = resources.produce_bytes or _produce_bytes(in_flight, ways)
     piece_bytes = min(PIECE_BYTES, produce_bytes)
-    fetch_partition_bytes = resources.fetch_partition_bytes or FETCH_PARTITION_BYTES
+    fetch_partition_bytes = resources.fetch_partition_bytes or max(
+        FETCH_PARTITION_BYTES, min(batch.bytes or 0, resources.fetch_bytes or FETCH_BYTES)
+    )
+    built_batch_bytes = batch.bytes or resources.produce_bytes or PRODUCE_BYTES
     is_far = max(ways.source_ms, ways.destination_ms) >= LONG_MS or in_flight > IN_FLIGHT_USUAL
     return FlowConfig(
         buffer_bytes=resources.buffer_bytes,
@@ -96,13 +99,13 @@ def flow_config(
         if resources.fetch_partition_bytes is None and ways.source_ms >= LONG_MS
         else fetch_partition_bytes,
         produce_bytes=produce_bytes,
-        built_batch_bytes=resources.produce_bytes or PRODUCE_BYTES,
+        built_batch_bytes=built_batch_bytes,
         requests_in_flight=resources.requests_in_flight
         or max(REQUESTS_USUAL, min(REQUESTS_MAX, int(ways.destination_ms / REQUEST_SPACING_MS))),
         in_flight_bytes=in_flight,
         chunk_batches_max=chunk_batches_max,
         deep=copy is CopyMode.DEEP,
-        gather_bytes=batch.bytes or (resources.produce_bytes or PRODUCE_BYTES if batch.linger_ms else 0),
+        gather_bytes=built_batch_bytes if batch.bytes or batch.linger_ms else 0,
         linger_ms=batch.linger_ms or 0,
         bound=Gathering()
         if batch != _NOT_GATHERED

@@ -110,6 +110,39 @@ def test_small_batches_become_big_ones(clusters: Clusters, mirror: MirrorFactory
     assert counts_of(running, "deep_batches")["gathered"] >= 30
 
 
+FILTERED = {"filters": [{"drop": {"key_prefix": "none"}}]}
+
+
+@pytest.mark.parametrize(
+    ("size", "route"),
+    [
+        (2 << 20, {}),
+        (16 << 10, FILTERED),
+        (2 << 20, FILTERED),
+        (16 << 10, {"topics": {"include": ["flights"], "partitions": "key"}}),
+    ],
+    ids=["gathered", "filtered", "filtered-large", "spread"],
+)
+def test_batches_come_in_the_size_that_the_file_says(
+    clusters: Clusters, mirror: MirrorFactory, size: int, route: dict[str, Any]
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1, **{"max.message.bytes": str(4 << 20)})
+    writer = producer(source, **{"batch.size": 8_000})
+    for _ in range(4_000):
+        writer.produce("flights", os.urandom(1_000), partition=0)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination, batch={"bytes": size}, **route)
+    running.start()
+    running.wait_copied()
+    found = [each for _, each in batches(destination, "jfk.flights")]
+    sizes = range(size * 3 // 4, size + 1)
+    if size > 1 << 20 and route:
+        sizes = range(500_000, 600_000)  # what is decoded in a turn
+    assert sum(sizes[0] <= each for each in found) > len(found) // 2
+    assert max(found) in sizes
+
+
 def test_records_are_filtered_changed_parked_and_sent_elsewhere(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

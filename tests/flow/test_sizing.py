@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from mirrormaker.flow.fetch_planning import next_fetch_bytes
 from mirrormaker.flow.round_trips import SPAN_MS as ROUND_TRIP_SPAN_MS
 from mirrormaker.flow.round_trips import SPANS_KEPT, RoundTrips
 from mirrormaker.flow.sizing import IN_FLIGHT_MIN, IN_FLIGHT_USUAL, Ways, fetching, flow_config
-from mirrormaker.topology.model import Resources
+from mirrormaker.topology.model import BatchSpec, Resources
 
 MB = 1_000_000
 
@@ -68,6 +69,20 @@ def test_what_the_file_says_is_taken_as_it_is() -> None:
     assert config.partition_buffer_bytes == 32768
     found = fetching(resources, ways)
     assert (found.answer_bytes, found.answer_bytes_max) == (65536, 65536)
+
+
+@pytest.mark.parametrize(
+    ("batch_bytes", "fetched_bytes"), [(16 << 10, 1 << 20), (4 << 20, 4 << 20), (1 << 30, 8 << 20)]
+)
+def test_batches_are_built_up_to_the_size_that_the_file_says(batch_bytes: int, fetched_bytes: int) -> None:
+    config = flow_config(
+        Resources(produce_bytes=1 << 20), Ways(), chunk_batches_max=1, batch=BatchSpec(bytes=batch_bytes)
+    )
+    assert (config.gather_bytes, config.built_batch_bytes) == (batch_bytes, batch_bytes)
+    assert config.fetch_partition_bytes == config.fetch_partition_bytes_full == fetched_bytes
+    asked = Resources(fetch_partition_bytes=4096)
+    kept = flow_config(asked, Ways(), chunk_batches_max=1, batch=BatchSpec(bytes=batch_bytes))
+    assert kept.fetch_partition_bytes == 4096
 
 
 def test_under_a_low_limit_others_wait_for_a_tenth_of_a_second() -> None:

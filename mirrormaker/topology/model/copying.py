@@ -56,6 +56,8 @@ class BatchSpec:
     """Small batches gathered into bigger ones; that decodes them."""
 
     bytes: int | None = None
-    """Size that batches are gathered up to; left out, it follows from the round trip."""
+    """Size that batches are gathered up to, and that those which are made record by record come in; left out,
+    it follows from the round trip.
+    """
     linger_ms: int | None = None
     """How long a batch waits for more; left out, it follows from the round trip."""
