@@ -33,6 +33,7 @@ from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.declared_topics import DeclaredTopics
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology
 from mirrormaker.reconcile.routes import RouteSteps, compare_routes, work_of
+from mirrormaker.reconcile.switches import IdleTail
 from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import RouteState
@@ -101,7 +102,7 @@ class Daemon:
             lambda: self._in_force, lambda: next(iter(self._superseding().values()), None)
         )
         self._heartbeats = HeartbeatWriters(lambda: self._in_force, self._state, self._clock)
-        self._tails = TailWatch(lambda: self._in_force, self._clock)
+        self._tails = TailWatch(lambda: self._in_force, self._clock, self._heed_tails)
         self._started_ms = self._clock.now_ms()
 
     @property
@@ -170,6 +171,11 @@ class Daemon:
         await asyncio.gather(pipelines.close(), workers.close(), host.close())
         for helper in helpers:
             helper.cancel()
+
+    def _heed_tails(self, tails: Mapping[str, IdleTail]) -> None:
+        for each in (self._host, self._workers):
+            if each is not None:
+                each.heed_tails(tails)
 
     def _run_routes(self, loaded: LoadedTopology) -> None:
         assert self._host is not None

@@ -20,6 +20,7 @@ from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.switch_board import SwitchBoard
+from mirrormaker.reconcile.switches import IdleTail
 from mirrormaker.route_description import starting_route
 from mirrormaker.route_runner import RouteRunner
 from mirrormaker.route_surroundings import RouteSurroundings
@@ -38,6 +39,7 @@ class RouteHost:
         self._boards = ControlBoards(tasks, clock)
         place = f"{identity.daemon_id}/{identity.worker or 0}"
         self._links = Links(member_name(place, token_hex(4)), clock)
+        self._tails: Mapping[str, IdleTail] = {}
         self.claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
         """Who writes which topic of which destination."""
         self._routes: RouteLoop[RouteRunner] = RouteLoop(self.make_runner, tasks)
@@ -63,6 +65,10 @@ class RouteHost:
         for runner in self.runners:
             runner.look_at_topics()
 
+    def heed_tails(self, tails: Mapping[str, IdleTail]) -> None:
+        """What was found at the idle sides of failover groups: consumer groups are carried no further."""
+        self._tails = tails
+
     def board(self, destination: ClusterSpec) -> ControlBoard:
         """What the control topic of a destination says."""
         return self._boards.of(destination)
@@ -72,7 +78,10 @@ class RouteHost:
         board, claims = self._boards.of(work.destination), self.claims[work.destination.name]
         switch = None
         if work.failover is not None:
-            switch = SwitchBoard(work.failover, work.route, self._boards.of(work.source), board, self._clock)
+            name, source = work.failover.name, self._boards.of(work.source)
+            switch = SwitchBoard(
+                work.failover, work.route, source, board, self._clock, lambda: self._tails.get(name)
+            )
         around = RouteSurroundings(
             identity=self._identity,
             board=board,

@@ -36,6 +36,7 @@ from mirrormaker.workers.orders import (
     GarbledLineError,
     Hear,
     Heed,
+    Hold,
     Leave,
     Run,
     decode_order,
@@ -104,6 +105,8 @@ class Worker:
                     self._decide()
                 case Hear() as order:
                     self._host.hear_limits(order.statements)
+                case Hold() as order:
+                    self._host.heed_tails(order.tails)
                 case Leave():
                     self._leaves = True
                     self.stop()

@@ -261,6 +261,7 @@ def make_carrier(
         ReturnLedger(open_.source, open_.destination) if work.back else None,
         brings_back=lambda to: find_work().brings_back(to),
         may_move=lambda: switch is None or switch.carries(),
+        find_unread=lambda: {} if switch is None else switch.unread(),
     )
 
 

@@ -91,10 +91,12 @@ class GroupCarrier:
         back: ReturnLedger | None = None,
         brings_back: Callable[[str], bool] = lambda _: False,
         may_move: Callable[[], bool] = lambda: True,
+        find_unread: Callable[[], Mapping[TopicPartition, int]] = dict,
     ) -> None:
         """`owned`: the source partitions that this process copies, with their destinations. `back`: of the
         routes that lead back, where there are any; `brings_back`: whether one is at work now that takes a
-        topic of the destination. While groups may not be moved they are only looked at.
+        topic of the destination. While groups may not be moved they are only looked at. `find_unread`:
+        `unread` of `carry`, while it runs.
         """
         self.groups: Mapping[str, tuple[Crossing, ...]] = {}
         """How each stood when it was last looked at."""
@@ -117,6 +119,7 @@ class GroupCarrier:
         self._back = back
         self._brings_back = brings_back
         self._may_move = may_move
+        self._find_unread = find_unread
 
     async def run(self) -> None:
         """Carry every `interval_ms`, until cancelled."""
@@ -135,7 +138,7 @@ class GroupCarrier:
                 continue
             try:
                 without = await self._without_leader()
-                await self.carry(without=without)
+                await self.carry(without=without, unread=self._find_unread())
                 if without:
                     raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(min(without)))
                 self.problem = self.first_failure
@@ -332,7 +335,13 @@ class GroupCarrier:
 
     def _tell_changes(self, groups: Mapping[str, tuple[Crossing, ...]]) -> None:
         """Events for groups that began or ceased to be carried."""
-        told = (GroupStanding.BEHIND, GroupStanding.REWOUND, GroupStanding.OWN, GroupStanding.REFUSED)
+        told = (
+            GroupStanding.BEHIND,
+            GroupStanding.HELD,
+            GroupStanding.REWOUND,
+            GroupStanding.OWN,
+            GroupStanding.REFUSED,
+        )
         for name, crossings in groups.items():
             before = {
                 each.source: (each.decision.standing, each.refusal) for each in self.groups.get(name, ())

@@ -1,7 +1,7 @@
 """The daemon looks by itself for records that only the idle side of a failover group has: late ones, of
 producers that have not heard of a switch, and those of a lost side that is back. It says so (status, metric,
-events `failover_tail_found`, `lost_side_is_back`), and changes nothing: what becomes of them is for people
-to decide.
+events `failover_tail_found`, `lost_side_is_back`), and consumer groups are carried no further than to the
+first of them. It changes nothing else: what becomes of them is for people to decide.
 
 Each look goes on where the one before ended; a switch begins anew. A task of the daemon.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from broker.client.offsets import earliest_offsets
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
@@ -21,7 +22,7 @@ from mirrormaker.failover.sides import Sides, open_sides
 from mirrormaker.failover.tail import Tail, find_tails
 from mirrormaker.flow.signal import Signal
 from mirrormaker.reconcile.active_sides import read_switch
-from mirrormaker.reconcile.switches import Side, Stage
+from mirrormaker.reconcile.switches import IdleTail, Side, Stage
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import ClusterName, Topology
 
@@ -46,6 +47,12 @@ class _Watched:
     problem: str | None = None
     looked_at_ms: int | None = None
 
+    @property
+    def found(self) -> IdleTail:
+        return IdleTail(
+            revision=self.revision, first={source: tail.first for source, tail in self.tails.items()}
+        )
+
     def describe(self, *, is_former: bool) -> dict[str, Any]:
         tails = {} if is_former else self.tails
         return {
@@ -58,11 +65,18 @@ class _Watched:
 
 
 class TailWatch:
-    """See the module. `topology` gives the one in force."""
+    """See the module."""
 
-    def __init__(self, topology: Callable[[], Topology], clock: Clock) -> None:
+    def __init__(
+        self,
+        topology: Callable[[], Topology],
+        clock: Clock,
+        on_look: Callable[[Mapping[str, IdleTail]], None],
+    ) -> None:
+        """`topology` gives the one in force; `on_look` takes what is known after each look, by group."""
         self._topology = topology
         self._clock = clock
+        self._on_look = on_look
         self._groups: dict[str, _Watched] = {}
         self._due = Signal()
 
@@ -78,6 +92,7 @@ class TailWatch:
             for name in self._groups.keys() - groups.keys():
                 del self._groups[name]
             await asyncio.gather(*(self._look(topology, group) for group in groups.values()))
+            self._on_look({name: watched.found for name, watched in self._groups.items() if watched.tails})
             await self._wait()
 
     async def _wait(self) -> None:
@@ -108,11 +123,15 @@ class TailWatch:
         for side in Side:
             sides.cluster(side)
         found, ends = await find_tails(sides, idle, watched.looked_to)
+        starts = await earliest_offsets(sides.cluster(idle), watched.tails)
         if (await read_switch(sides.topology, sides.group)).revision != switch.revision:
             return  # sides were switched meanwhile: it is no tail that was seen
         is_back = switch.stage is Stage.AWAY and watched.looked_at_ms is None
         watched.problem, watched.looked_at_ms = None, self._clock.now_ms()
         watched.looked_to |= ends
+        gone = [source for source, start in starts.items() if watched.tails[source].last < start]
+        for source in gone:  # deleted there meanwhile
+            del watched.tails[source]
         if is_back:
             _log.warning("lost_side_is_back", group=sides.group.name, cluster=sides.name(idle))
         for tail in found:

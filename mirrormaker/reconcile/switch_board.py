@@ -6,16 +6,17 @@ one of them is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.clock import Clock
 from broker.errors import ConnectionFailedError
+from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.switch_commands import name_command
-from mirrormaker.reconcile.switches import Side, Stage, Switch, latest
+from mirrormaker.reconcile.switches import IdleTail, Side, Stage, Switch, latest
 from mirrormaker.topology.failover_groups import FailoverGroup
 from mirrormaker.topology.model import RouteName, RouteSpec
 
@@ -32,13 +33,16 @@ class SwitchBoard:
         source: ControlBoard,
         destination: ControlBoard,
         clock: Clock,
+        find_tail: Callable[[], IdleTail | None],
     ) -> None:
+        """`find_tail`: what the daemon found at the idle side."""
         self.group = group
         self.side = Side.HOME if route.source == group.home else Side.STANDBY
         """The one that the route leads from."""
         self._source = source
         self._destination = destination
         self._clock = clock
+        self._find_tail = find_tail
 
     def listen(self, route: RouteName, on_change: Callable[[], None], events: RouteEvents) -> None:
         """As a board's, of the source; the destination's is listened to anyway."""
@@ -57,6 +61,13 @@ class SwitchBoard:
     def carries(self) -> bool:
         """Whether the route is to move groups along, as far as known."""
         return self.known.carries_from(self.side)
+
+    def unread(self) -> Mapping[TopicPartition, int]:
+        """While the route carries groups: by partition of its destination, the first record that only that
+        one has, as far as found.
+        """
+        tail = self._find_tail()
+        return {} if tail is None or tail.revision != self.known.revision else tail.first
 
     async def runs(self) -> bool:
         """Whether the route is to run. Raises ConnectionFailedError when that cannot be told."""

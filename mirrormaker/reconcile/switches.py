@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
 
 
@@ -101,6 +102,16 @@ class Switch:
     def rank(self) -> tuple[int, int]:
         """Of two records the one with the greater rank counts."""
         return self.revision, self.at_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTail:
+    """Records that were found at the idle side of a group, and that the other one lacks."""
+
+    revision: int
+    """Of the switch under which they were found: the next one deals with them."""
+    first: Mapping[TopicPartition, int]
+    """Offset of the first of each partition."""
 
 
 NEVER_SWITCHED = Switch()

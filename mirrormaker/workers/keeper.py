@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from broker.client.backoff import Backoff
 from broker.clock import Clock
 from broker.telemetry import logger
-from mirrormaker.workers.orders import GarbledLineError, Hear, Heed, Leave, Order, Run
+from mirrormaker.workers.orders import GarbledLineError, Hear, Heed, Hold, Leave, Order, Run
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=30_000)
 GOOD_RUN_MS = 30_000
@@ -106,7 +106,7 @@ class WorkerKeeper:
         if self._process is not None:
             self._process.order(order)
 
-    def tell(self, order: Heed | Hear) -> None:
+    def tell(self, order: Heed | Hear | Hold) -> None:
         """Have it go by this from now on, and whoever takes its place."""
         self._told[type(order)] = order
         if self._process is not None:

@@ -5,6 +5,8 @@ object a line. Pure.
     {"order": "run", "text": TOPOLOGY, "file": PATH}   run your part of this, and nothing else
     {"order": "claims", "claims": {CLUSTER: {ROUTE: [TOPIC]}}}   who writes what at contested destinations
     {"order": "limits", "statements": [{...}]}         what others tell of the limits that they share
+    {"order": "tails", "tails": {GROUP: {"revision", "first": [[TOPIC, PARTITION, OFFSET]]}}}
+                                                       what only the idle sides of failover groups have
     {"order": "leave"}                                 give everything up for good, and end
 
 Back comes a picture of the worker, again and again; the daemon takes one that is silent for one that hangs.
@@ -20,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from broker.errors import BrokerError
+from broker.types import TopicPartition
 from mirrormaker.flow.bandwidth.statements import Statement, decode_statements, encode_statement
+from mirrormaker.reconcile.switches import IdleTail
 from mirrormaker.reconcile.topology_file import TopologyText
 
 LINE_BYTES_MAX = 1 << 28
@@ -60,11 +64,18 @@ class Hear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Carry consumer groups no further than to what was found at the idle sides of failover groups."""
+
+    tails: Mapping[str, IdleTail]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
     """Give everything up, for others to have it at once."""
 
 
-Order = Be | Run | Heed | Hear | Leave
+Order = Be | Run | Heed | Hear | Hold | Leave
 
 
 def encode_order(order: Order) -> bytes:
@@ -78,6 +89,8 @@ def encode_order(order: Order) -> bytes:
             return _line({"order": "claims", "claims": claims})
         case Hear(statements=statements):
             return _line({"order": "limits", "statements": [encode_statement(one) for one in statements]})
+        case Hold(tails=tails):
+            return _line({"order": "tails", "tails": {name: _tail_value(one) for name, one in tails.items()}})
         case Leave():
             return _line({"order": "leave"})
 
@@ -93,9 +106,23 @@ def decode_order(line: bytes) -> Order:
             return Heed(claims=claims)
         case {"order": "limits", "statements": list(statements)}:
             return Hear(statements=decode_statements(statements))
+        case {"order": "tails", "tails": dict(tails)}:
+            return Hold(tails={name: _read_tail(value) for name, value in tails.items()})
         case {"order": "leave"}:
             return Leave()
     raise GarbledLineError(f"no order: {line[:100]!r}")
+
+
+def _tail_value(tail: IdleTail) -> dict[str, Any]:
+    return {
+        "revision": tail.revision,
+        "first": [[at.topic, at.partition, offset] for at, offset in tail.first.items()],
+    }
+
+
+def _read_tail(value: Mapping[str, Any]) -> IdleTail:
+    first = {TopicPartition(topic, partition): offset for topic, partition, offset in value["first"]}
+    return IdleTail(revision=value["revision"], first=first)
 
 
 def encode_picture(picture: dict[str, Any]) -> bytes:

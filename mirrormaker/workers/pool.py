@@ -12,13 +12,14 @@ from typing import Any
 from broker.clock import Clock
 from mirrormaker.flow.bandwidth.statements import Statement, decode_statements
 from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.switches import IdleTail
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.route_description import starting_route
 from mirrormaker.route_runner import RouteState
 from mirrormaker.topology.model import RouteName, Topology
 from mirrormaker.workers.keeper import Process, WorkerKeeper
 from mirrormaker.workers.link_pictures import Ends, past_links, totals_of_links
-from mirrormaker.workers.orders import Hear, Heed, Run
+from mirrormaker.workers.orders import Hear, Heed, Hold, Run
 from mirrormaker.workers.pictures import (
     RouteTotal,
     merge_routes,
@@ -109,6 +110,11 @@ class WorkerPool:
         order = Hear(statements=statements)
         for keeper in self._keepers.values():
             keeper.tell(order)
+
+    def heed_tails(self, tails: Mapping[str, IdleTail]) -> None:
+        """Have the workers go by what was found at the idle sides of failover groups."""
+        for keeper in self._keepers.values():
+            keeper.tell(Hold(tails=tails))
 
     def tell_limits(self) -> list[Statement]:
         """What the workers tell of them."""

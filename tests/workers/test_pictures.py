@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from broker.types import TopicPartition
 from mirrormaker.console.metrics import metrics_text
+from mirrormaker.reconcile.switches import IdleTail
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.route_description import starting_route
 from mirrormaker.topology.model import Resources, Topology
 from mirrormaker.workers.orders import (
     Be,
     GarbledLineError,
+    Hold,
     Leave,
     Order,
     Run,
@@ -194,7 +197,13 @@ def test_routes_with_one_worker_are_the_daemons_and_the_others_are_their_workers
 
 
 @pytest.mark.parametrize(
-    "order", [Be(number=3), Run(source=TopologyText(text="a: \n'ä'", file=Path("/etc/t.yaml"))), Leave()]
+    "order",
+    [
+        Be(number=3),
+        Run(source=TopologyText(text="a: \n'ä'", file=Path("/etc/t.yaml"))),
+        Hold(tails={"orders": IdleTail(revision=4, first={TopicPartition("a-1", 3): 7})}),
+        Leave(),
+    ],
 )
 def test_orders_are_understood(order: Order) -> None:
     line = encode_order(order)

@@ -1,0 +1,45 @@
+"""What the daemon finds at the idle side of a failover group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.clock import SystemClock
+from broker.types import TopicPartition
+from mirrormaker.failover.tail_watch import TailWatch
+from mirrormaker.reconcile.switches import IdleTail
+from mirrormaker.topology.loader import load_topology
+from tests.client.running import run
+from tests.conftest import ClusterFactory
+from tests.daemon.failover_pair import TOPIC, group_file
+from tests.daemon.test_mirror import create, produce
+
+
+def test_what_is_deleted_at_the_idle_side_holds_no_group_any_more(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    clusters = {"primary": cluster("primary"), "standby": cluster("standby")}
+    for each in clusters.values():
+        create(each, TOPIC, 1)
+    produce(clusters["standby"], TOPIC, range(5), 1)
+    topology = load_topology(group_file(tmp_path, clusters))
+    looks: asyncio.Queue[Mapping[str, IdleTail]] = asyncio.Queue()
+    watch = TailWatch(lambda: topology, SystemClock(), looks.put_nowait)
+    at = TopicPartition(TOPIC, 0)
+
+    async def main() -> None:
+        task = asyncio.create_task(watch.run())
+        async with asyncio.timeout(30), Cluster(clusters["standby"].bootstrap) as standby:
+            assert await looks.get() == {"orders": IdleTail(revision=0, first={at: 0})}
+            await Admin(standby).delete_records({at: 5})
+            watch.look_again()
+            assert await looks.get() == {}
+        assert watch.describe({})["orders"]["tail_records"] == 0
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main)
