@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from broker.errors import ConfigurationError
+from broker.errors import ConfigurationError, ErrorCode
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
 from mirrormaker.steps.outside import find_function
@@ -18,6 +18,7 @@ from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loader import locate
 from mirrormaker.topology.model import CallFunction, ClusterName, Topology
 from mirrormaker.topology.setting_names import unknown_settings
+from mirrormaker.topology.step_topics import unmatched_topics
 
 
 def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
@@ -28,15 +29,28 @@ def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
 
 
 def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> Iterator[Notice]:
-    """The same for a plan: settings that topics of a cluster have are known, whatever they are."""
+    """The same for a plan: settings that topics of a cluster have are known, whatever they are, and so is
+    which topics there are.
+    """
 
     def names_at(name: ClusterName) -> Collection[str]:
         cluster = world.reached(name)
         return () if cluster is None else {name for topic in cluster.topics.values() for name in topic.config}
 
+    def topics_at(name: ClusterName) -> Collection[str] | None:
+        cluster = world.reached(name)
+        if cluster is None:
+            return None
+        return {
+            topic.name
+            for topic in cluster.topics.values()
+            if topic.error is ErrorCode.NONE and not topic.internal
+        }
+
     found = {
         NoticeKind.SETTING: unknown_settings(topology, names_at),
         NoticeKind.FUNCTION: missing_functions(topology),
+        NoticeKind.TOPICS: unmatched_topics(topology.routes, topics_at),
     }
     for kind, findings in found.items():
         for problem in locate(findings, text, file):

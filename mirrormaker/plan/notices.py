@@ -34,6 +34,7 @@ class NoticeKind(Enum):
     FAILOVER = "failover"
     SETTING = "setting"
     FUNCTION = "function"
+    TOPICS = "topics"
 
 
 _BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE, NoticeKind.SHARED_ID})

@@ -1,5 +1,5 @@
-"""Checks across the parts of a topology: names, references, patterns, names that would clash at a
-destination, circles, and settings that do not go together. Pure.
+"""Checks across the parts of a topology: names, references, patterns, steps for no topic, names that would
+clash at a destination, circles, and settings that do not go together. Pure.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mirrormaker.topology.naming import (
     template_problem,
 )
 from mirrormaker.topology.pipeline_checks import check_pipelines
+from mirrormaker.topology.step_topics import check_step_topics
 
 CLUSTER_NAME_SIZE_MAX = 80
 ROUTE_NAME_SIZE_MAX = 200
@@ -49,6 +50,7 @@ def check(topology: Topology) -> Iterator[Finding]:
         yield from _check_route(f"routes[{index}]", route, topology)
     yield from _check_route_names(topology.routes)
     yield from check_pipelines(topology)
+    yield from check_step_topics(topology.routes)
     yield from check_clashes(topology.routes)
     yield from _check_circles(topology.routes)
     yield from check_carried_circles(topology.routes)

@@ -53,7 +53,8 @@ def record(value: Any = ORDER, key: bytes | None = b"order-7", headers: Sequence
 
 
 def steps(folder: Path, transforms: str = "[]", filters: str = "[]", topic: str = "orders") -> TopicSteps:
-    route: RouteSpec = load_route(folder, f"filters: {filters}, transforms: {transforms}")
+    keys = f"topics: {{include: ['.*']}}, filters: {filters}, transforms: {transforms}"
+    route: RouteSpec = load_route(folder, keys)
     return compile_steps(route, compile_naming(route.source, route.topics), topic)
 
 
