@@ -17,8 +17,11 @@ Entry = tuple[Document, Document | None]
 
 
 def encode_document(document: Document) -> bytes:
-    """The one form in which the mirror writes it."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    """The one form in which the mirror writes it, text as it is: only half of a surrogate pair, which UTF-8
+    does not have and JSON can escape, stays escaped.
+    """
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="backslashreplace")
 
 
 def decode_document(data: bytes | None) -> Document:

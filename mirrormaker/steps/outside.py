@@ -106,10 +106,10 @@ def read_secret(reference: str) -> bytes:
 
 
 def _told(error: BaseException) -> str:
-    """What somebody's code raised, in a line; saying what it is may fail, too."""
+    """What somebody's code raised, in a line that can be written; saying what it is may fail, too."""
     name = type(error).__name__
     try:
-        words = " ".join(str(error).split())
+        words = " ".join(str(error).split()).encode(errors="backslashreplace").decode()
     except BaseException:  # noqa: BLE001 - of somebody's code, as above
         return name
     return f"{name}: {words[:_WORDS_MAX]}"

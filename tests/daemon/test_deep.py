@@ -520,6 +520,33 @@ def test_a_record_that_no_step_can_process_stands_and_can_be_left_out(
     assert running.stop() == 0
 
 
+def test_a_record_stands_also_where_its_problem_is_told_with_half_of_a_surrogate_pair(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = clusters
+    (tmp_path / "checking.py").write_text(
+        "import json\n"
+        "def change(record):\n"
+        "    if (carrier := json.loads(record.value)['c']) != 'UA':\n"
+        "        raise ValueError(f'unknown carrier {carrier}')\n"
+        "    return record\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    create(source, "flights", 1)
+    writer = producer(source)
+    for value in (b'{"c":"UA"}', b'{"c":"\\ud83d"}', b'{"c":"UA"}'):
+        writer.produce("flights", value, b"key", partition=0)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination, transforms=[{"function": "checking:change"}])
+    running.start()
+    told = running.wait_for(lambda told: bool(told["halts"]), "held")
+    assert (told["state"], told["halts"][0]["position"]) == ("running", 1)
+    assert told["halts"][0]["problem"].endswith("ValueError: unknown carrier \\ud83d")
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["halts"] == [] and told["lag"]["messages"] == 0, "gone on")
+    assert running.stop() == 0
+
+
 def test_a_route_that_is_to_stop_says_why(clusters: Clusters, mirror: MirrorFactory) -> None:
     source, destination = clusters
     create(source, "flights", 1, **{"message.timestamp.type": "LogAppendTime"})

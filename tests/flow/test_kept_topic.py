@@ -55,6 +55,14 @@ def test_a_key_is_known_in_whatever_form_others_wrote_it() -> None:
     assert view.get({"a": 2, "b": 1}) == {"x": 1}
 
 
+def test_half_of_a_surrogate_pair_is_kept_as_json_escapes_it() -> None:
+    view = KeptView()
+    view.apply(b'{"a": "\\ud83d"}', encode_document({"problem": "é \udc00", "path": "\\udc00"}))
+    assert list(view.entries()) == [({"a": "\ud83d"}, {"problem": "é \udc00", "path": "\\udc00"})]
+    view.apply(encode_document({"a": "\ud83d"}), None)
+    assert len(view) == 0
+
+
 @pytest.mark.parametrize("key", [None, b"", b"{", b"[]", b"\xff", b"1", b"[" * 100_000])
 def test_keys_that_are_no_json_objects_are_refused(key: bytes | None) -> None:
     view = KeptView()

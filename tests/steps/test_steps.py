@@ -432,6 +432,7 @@ class OwnEnd(BaseException):
         (raising(OwnEnd("over")), "OwnEnd: over"),
         (raising(OwnEnd("in\n  lines")), "OwnEnd: in lines$"),
         (raising(OwnEnd("x" * 100_000)), "OwnEnd: x{1000}$"),
+        (raising(OwnEnd("half \ud83d")), r"OwnEnd: half \\ud83d$"),
         (raising(UnspeakableError()), "functions_of_a_route:change: UnspeakableError$"),
         (lambda made: made._replace(headers=({}[name] for name in "a")), "KeyError: 'a'"),
     ],
