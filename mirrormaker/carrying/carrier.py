@@ -17,7 +17,7 @@ from typing import Any
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.group_descriptions import DEAD
-from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.client.group_offsets import OffsetAndMetadata, OffsetsRefusedError, commit_offsets, fetch_offsets
 from broker.client.offsets import earliest_offsets
 from broker.client.operations import DESCRIBE, READ
 from broker.errors import BrokerError, ErrorCode, ProtocolError
@@ -234,14 +234,13 @@ class GroupCarrier:
     async def _carry_group(self, group: str, crossings: tuple[Crossing, ...]) -> tuple[Crossing, ...]:
         moves = [each for each in crossings if each.decision.to is not None]
         await self._note_arrivals(group, [each for each in crossings if each.decision.to is None])
-        if moves:
-            try:
-                if not await self._move(group, moves):
-                    return _left(crossings, GroupStanding.IN_USE)
-            except _RefusedError as error:
-                return _left(crossings, GroupStanding.REFUSED, str(error))
-            self.moved += len(moves)
-        return crossings
+        if not moves:
+            return crossings
+        if await self._is_in_use(group):
+            return _left(crossings, GroupStanding.IN_USE)
+        refused = await self._move(group, moves)
+        self.moved += len(moves) - len(refused)
+        return tuple(_refused(each, refused[each.to]) if each.to in refused else each for each in crossings)
 
     async def _note_arrivals(self, group: str, resting: Iterable[Crossing]) -> None:
         """Positions that were moved and have been taken; one record each. Raises BrokerError."""
@@ -311,27 +310,28 @@ class GroupCarrier:
         described = await Admin(self._destination).describe_groups([group])
         return described[group].state not in _EMPTY_STATES
 
-    async def _move(self, group: str, moves: Iterable[Crossing]) -> bool:
-        """Commit, unless the group is in use. Raises BrokerError."""
-        if await self._is_in_use(group):
-            return False
-        marks: dict[GroupMarkId, GroupMark] = {}
+    async def _move(self, group: str, moves: Iterable[Crossing]) -> Mapping[TopicPartition, ProtocolError]:
+        """Commit. Returns why the destination refused those of its partitions that it did not take. Raises
+        BrokerError.
+        """
+        marks: dict[TopicPartition, tuple[GroupMarkId, GroupMark]] = {}
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for each in moves:
             assert each.decision.to is not None
             mark = GroupMark(source=each.position.offset, to=each.decision.to, before=each.committed)
-            marks[GroupMarkId(group, self._ledger.lane(each.source, each.to))] = mark
+            marks[each.to] = GroupMarkId(group, self._ledger.lane(each.source, each.to)), mark
             offsets[each.to] = OffsetAndMetadata(offset=each.decision.to, metadata=each.position.metadata)
-        await self._ledger.put([(mark_id.key(), mark.value()) for mark_id, mark in marks.items()])
+        await self._ledger.put([(mark_id.key(), mark.value()) for mark_id, mark in marks.values()])
+        refused: Mapping[TopicPartition, ProtocolError] = {}
         try:
             with _needing(READ, group, self._destination):
                 await commit_offsets(self._destination, group, offsets, timeout_ms=TIMEOUT_MS)
+        except OffsetsRefusedError as error:
+            refused = error.errors
         except ProtocolError as error:
-            if error.code in _MEMBER_CODES:
-                return False
-            raise _RefusedError(str(error)) from error
-        self._taken |= marks
-        return True
+            refused = dict.fromkeys(marks, error)
+        self._taken |= dict(taken for to, taken in marks.items() if to not in refused)
+        return refused
 
     def _tell_changes(self, groups: Mapping[str, tuple[Crossing, ...]]) -> None:
         """Events for groups that began or ceased to be carried."""
@@ -388,16 +388,14 @@ def _needing(operation: int, group: str, cluster: Cluster) -> Iterator[None]:
         raise missing_right(error.code, cluster.name, group, operation) from error
 
 
-def _left(
-    crossings: tuple[Crossing, ...], standing: GroupStanding, refusal: str | None = None
-) -> tuple[Crossing, ...]:
+def _left(crossings: tuple[Crossing, ...], standing: GroupStanding) -> tuple[Crossing, ...]:
     """Those that were to be moved, and are not, for that reason."""
     decision = Decision(standing=standing)
-    return tuple(
-        each if each.decision.to is None else replace(each, decision=decision, refusal=refusal)
-        for each in crossings
-    )
+    return tuple(each if each.decision.to is None else replace(each, decision=decision) for each in crossings)
 
 
-class _RefusedError(BrokerError):
-    """The destination does not take the positions of a group; the message says why."""
+def _refused(crossing: Crossing, error: ProtocolError) -> Crossing:
+    """One whose position the destination did not take. A group that somebody has just joined is in use."""
+    if error.code in _MEMBER_CODES:
+        return replace(crossing, decision=Decision(standing=GroupStanding.IN_USE))
+    return replace(crossing, decision=Decision(standing=GroupStanding.REFUSED), refusal=str(error))

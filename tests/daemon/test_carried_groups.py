@@ -225,6 +225,33 @@ def test_a_group_that_goes_back_is_left_where_it_is_if_so_wished(
     wait_carried(destination, "readers", 31)
 
 
+def test_a_position_that_is_refused_is_told_alone_and_those_of_other_partitions_are_carried(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate", settings={"offset.metadata.max.bytes": 10})
+    create(source, "flights", 3)
+    produce(source, "flights", range(90), 3)
+    notes = {0: "a note", 1: "a note that is too long", 2: ""}
+    consumer = reader(source, "readers")
+    given = [Position("flights", number, 20, note) for number, note in notes.items()]
+    consumer.commit(offsets=given, asynchronous=False)
+    consumer.close()
+    running = mirror(source, destination, sync=SYNC)
+    running.start()
+    wait_carried(destination, "readers", 20)
+    told = running.wait_for(
+        lambda told: told["groups"]["groups"]["readers"]["partitions"] == {"carried": 2, "refused": 1},
+        "carried but for one",
+    )
+    assert told["groups"]["moved"] >= 2
+    assert "jfk.flights-1" in told["groups"]["problem"]
+    refusals = [event for event in told["events"] if event["name"] == "group_refused"]
+    assert [refusal["details"]["partition"] for refusal in refusals] == ["flights-1"]
+    commit(source, "readers", "flights", 25)
+    wait_carried(destination, "readers", 25)
+    assert running.stop() == 0
+
+
 def test_groups_are_brought_back_to_the_source_as_a_failback_does(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
