@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TypeVar
 
 from broker.errors import BrokerError
-from broker.output_end import end_without_output, fill_closed_streams
+from broker.output_end import end_without_output, prepare_streams
 from broker.program_options import ProgramParser, TellVersion
 from broker.telemetry import configure_logging
 
@@ -42,7 +42,7 @@ _MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    fill_closed_streams()
+    prepare_streams()
     given = sys.argv[1:] if arguments is None else arguments
     code = 0
     try:

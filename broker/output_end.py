@@ -1,5 +1,5 @@
 """How a command ends whose output takes nothing more: its reader has gone, or the disk under it is full. And
-what it writes to when it was started without any.
+what it writes to when it was started without any, or with one that does not have all characters.
 """
 
 from __future__ import annotations
@@ -7,14 +7,17 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from io import TextIOWrapper
 
 _REASONS = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _STANDARD_STREAMS_END = 2
 
 
-def fill_closed_streams() -> None:
+def prepare_streams() -> None:
     """Have the null device stand for the standard streams that were closed, as by `>&-`: else the next file
-    or socket would have their number, and Python no stream to write to.
+    or socket would have their number, and Python no stream to write to. And have standard output take any
+    text, as standard error does: what it has no bytes for, such as half of a surrogate pair that somebody
+    wrote into a record, is escaped.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_STREAMS_END:
         os.set_inheritable(descriptor, True)
@@ -22,6 +25,8 @@ def fill_closed_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def end_without_output(program: str, error: OSError) -> int:

@@ -19,7 +19,7 @@ from broker.client.security.disclosure import disclose
 from broker.client.security.text_source import Place, TextSource
 from broker.clock import SystemClock
 from broker.errors import BrokerError, ConfigurationError
-from broker.output_end import end_without_output, fill_closed_streams
+from broker.output_end import end_without_output, prepare_streams
 from broker.program_options import ProgramParser, TellVersion
 from broker.telemetry import configure_logging
 from broker.types import HostPort
@@ -52,7 +52,7 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    fill_closed_streams()
+    prepare_streams()
     try:
         options = _parser().parse_args(arguments)
         configure_logging(options.log_level)

@@ -12,8 +12,9 @@ import yaml
 
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
-from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
-from tests.daemon.test_mirror import create, produce
+from mirrormaker.reconcile.control import CONTROL_TOPIC
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
+from tests.daemon.test_mirror import create, produce, producer
 from tests.daemon.test_planning import partitions_of, setting
 from tests.daemon.test_reconciling import Mesh, clusters, count_records, mesh, route
 
@@ -70,6 +71,28 @@ def test_a_paused_route_rests_in_every_daemon_until_it_is_resumed_and_may_be_mov
     assert mesh.mirror.stop() == 0
     moved = mirrormaker("seek", file, "a", "--to", "earliest")
     assert (moved.returncode, moved.stdout) == (0, "flights\t0\t0\nflights\t1\t0\n"), "it has just ended"
+
+
+def test_a_pause_is_told_whatever_text_somebody_wrote_as_its_reason(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    mesh.write(route("a", "flights"))
+    mesh.mirror.start()
+    wait_until(lambda: state(mesh) == "running", "running")
+    somebody = producer(destination)
+    somebody.produce(
+        CONTROL_TOPIC, b'{"reason": "half \\ud800"}', b'{"route": "a", "wish": "pause", "topic": null}'
+    )
+    assert somebody.flush(PATIENCE_SECONDS) == 0
+    wait_until(lambda: state(mesh) == "paused", "paused")
+    for _ in range(2):  # told by the daemon, and without one by the destination
+        shown = mirrormaker("status", str(mesh.file))
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "a: paused by somebody" in shown.stdout
+        assert ": half \\ud800" in shown.stdout
+        mesh.mirror.kill()
 
 
 def test_a_paused_topic_rests_and_the_others_of_its_route_go_on(
