@@ -37,7 +37,7 @@ from mirrormaker.reconcile.switches import IdleTail
 from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import RouteState
-from mirrormaker.state import STATE_VERSION, StateDirectory
+from mirrormaker.state import STATE_VERSION, AskedDirectory, StateDirectory
 from mirrormaker.superseding import SupersededRoutes
 from mirrormaker.topic_claims import TopicClaims
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
@@ -79,6 +79,7 @@ class Daemon:
         self.live = LiveTopology(loaded, topology_file, self, self._clock)
         self._keeps_clusters = keeps_clusters
         self._state = StateDirectory(loaded.topology.data_dir)
+        self._asked = AskedDirectory(loaded.topology.data_dir)
         self._ends = LastKnownEnds(self._state)
         self._pictures = self._kept_picture = 0
         """How many have been asked for, and which of them is kept."""
@@ -112,7 +113,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Run until `stop` is called. Raises ConfigurationError when another daemon has the `data_dir`."""
-        with self._state.locked():
+        with self._state.locked(), contextlib.closing(self._asked):
             daemon_id = self._state.daemon_id()
             _log.info(
                 "daemon_started", routes=len(self.topology.routes), data_dir=str(self.topology.data_dir)
@@ -334,10 +335,10 @@ class Daemon:
     async def _write_state(self) -> None:
         """In a thread: a file that takes the place of another waits for a disk that is busy."""
         self._pictures += 1
-        text = self.live.loaded.source.text
-        await asyncio.to_thread(self._keep, self._pictures, self.describe(), self._in_force, text)
+        text, asked = self.live.loaded.source.text, self.live.asked.data_dir
+        await asyncio.to_thread(self._keep, self._pictures, self.describe(), self._in_force, text, asked)
 
-    def _keep(self, number: int, told: dict[str, Any], topology: Topology, text: str) -> None:
+    def _keep(self, number: int, told: dict[str, Any], topology: Topology, text: str, asked: Path) -> None:
         with self._keeping:
             if number < self._kept_picture:
                 return  # who asked for it has been cancelled, and there is a newer one
@@ -348,6 +349,7 @@ class Daemon:
                 self._state.keep_topology(text)
             except OSError as error:
                 _log.warning("state_not_written", error=str(error))
+            self._asked.keep(asked, told, text)
 
 
 def _embedded(topology: Topology) -> dict[ClusterName, object]:

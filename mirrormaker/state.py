@@ -6,6 +6,9 @@ writing aside and renaming: a reader never sees half of it, and after a kill the
 the next daemon starts),
 `topology.yaml`, the text that is in force: the file itself may have errors meanwhile, and `clusters.json`,
 the ids that clusters told last.
+
+While the file that a daemon follows says another `data_dir`, that is held and told in as well
+(`AskedDirectory`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,42 @@ class StateDirectory:
         except (OSError, ValueError):
             return None
         return state if isinstance(state, dict) and state.get("version") == STATE_VERSION else None
+
+
+class AskedDirectory:
+    """The `data_dir` that an edited file says while the daemon at work stays on its own: whoever goes by the
+    file meets that daemon there, as `status` does, and a second one, which is refused.
+    """
+
+    def __init__(self, own: Path) -> None:
+        """`own`: the daemon's `data_dir`."""
+        self._own = self._asked = own
+        self._directory: StateDirectory | None = None
+        self._hold = ExitStack()
+
+    def keep(self, asked: Path, state: dict[str, Any], topology: str) -> None:
+        """Hold the `data_dir` that the file says now, unless it is the daemon's own, and tell the same there.
+        One where another daemon is, or that cannot be written, is tried again the next time.
+        """
+        if asked != self._asked:
+            self.close()
+            self._asked = asked
+        if asked == self._own:
+            return
+        try:
+            if self._directory is None:
+                directory = StateDirectory(asked)
+                self._hold.enter_context(directory.locked())
+                self._directory = directory
+            self._directory.write(state)
+            self._directory.keep_topology(topology)
+        except (ConfigurationError, OSError):
+            self.close()
+
+    def close(self) -> None:
+        """Hold none."""
+        self._hold.close()
+        self._directory = None
 
 
 def _write_whole(file: Path, text: str, aside_suffix: str = ".tmp") -> None:

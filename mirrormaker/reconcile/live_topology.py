@@ -52,6 +52,10 @@ class LiveTopology:
 
     def __init__(self, loaded: LoadedTopology, file: TopologyFile, subject: Subject, clock: Clock) -> None:
         self.loaded = loaded
+        self.asked = loaded.topology
+        """What the file said when it was last read without errors: another one than that in force where it is
+        refused.
+        """
         self.applied_at_ms = clock.now_ms()
         self.problem: str | None = None
         """Why the file as it is now is not in force; lines, None when it is."""
@@ -115,7 +119,7 @@ class LiveTopology:
             )
 
     async def _take(self, source: TopologyText) -> RouteSteps:
-        topology = await _parse(source)
+        self.asked = topology = await _parse(source)
         self._subject.check(topology)
         return self._apply(LoadedTopology(topology=topology, source=source))
 
@@ -125,6 +129,7 @@ class LiveTopology:
             self.reloads += 1
             self.applied_at_ms = self._clock.now_ms()
         self.loaded = loaded
+        self.asked = loaded.topology
         self.problem = None
         _log.info(
             "topology_applied",

@@ -43,9 +43,8 @@ def find_daemon(topology: Topology) -> RunningDaemon | None:
     file = Path(told["file"]).resolve()
     try:
         in_force = parse_topology(text, file)
-        return RunningDaemon(
-            file=file, topology=in_force, digest=told["digest"], daemon_id=directory.daemon_id()
-        )
+        daemon_id = StateDirectory(in_force.data_dir).daemon_id()  # that may be another: `AskedDirectory`
+        return RunningDaemon(file=file, topology=in_force, digest=told["digest"], daemon_id=daemon_id)
     except ConfigurationError:
         return None  # another version's idea of a good file
 

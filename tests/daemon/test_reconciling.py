@@ -18,6 +18,9 @@ import yaml
 
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
+from mirrormaker.reconcile.running import find_daemon
+from mirrormaker.state import StateDirectory
+from mirrormaker.topology.loader import load_topology
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_mirror import (
@@ -304,6 +307,44 @@ def test_the_port_shows_state_and_metrics_and_takes_topologies(
     assert mesh.ask("/reload", "", Origin="https://attacker.example")[0] == 403
     assert mesh.ask("/nothing")[0] == 404
     assert mesh.mirror.stop() == 0
+
+
+def test_a_daemon_is_met_where_an_edit_says_though_it_stays_where_it_is(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    mesh.write(route("a", "flights"))
+    mesh.mirror.start()
+    wait_until(lambda: mesh.told()["routes"].get("a", {}).get("state") == "running", "running")
+    before = mesh.file.read_text()
+    for other in ("others/data", "elsewhere"):
+        mesh.file.write_text(before.replace("data_dir: data", f"data_dir: {other}"))
+        wait_until(lambda: find_daemon(load_topology(mesh.file)) is not None, "met there")
+        told = json.loads(mirrormaker("status", str(mesh.file), "--output", "json").stdout)
+        assert told["routes"][0]["state"] == "running"
+        assert "data_dir: stays" in told["topology"]["problem"]
+        second = mirrormaker("run", str(mesh.file))
+        assert (second.returncode, second.stdout) == (1, "")
+        assert f"{other}/daemon: another daemon is running on this data_dir" in second.stderr
+        found = find_daemon(load_topology(mesh.file))
+        assert found is not None
+        assert found.daemon_id == directory_of(mesh, "data").daemon_id()
+    assert not directory_of(mesh, "others/data").is_locked()
+    mesh.file.write_text(before)
+    wait_until(lambda: mesh.told()["topology"]["problem"] is None, "in force again")
+    wait_until(lambda: not directory_of(mesh, "elsewhere").is_locked(), "left")
+    mesh.file.write_text(before.replace("data_dir: data", "data_dir: elsewhere"))
+    wait_until(lambda: directory_of(mesh, "elsewhere").is_locked(), "met there again")
+    assert mesh.mirror.stop() == 0
+    told = json.loads(mirrormaker("status", str(mesh.file), "--output", "json").stdout)
+    assert (told["topology"], told["routes"][0]["state"]) == (None, "stopped")
+    mesh.mirror.start()
+    wait_until(lambda: find_daemon(load_topology(mesh.file)) is not None, "at work there")
+    assert not directory_of(mesh, "data").is_locked()
+    assert mesh.mirror.stop() == 0
+
+
+def directory_of(mesh: Mesh, data_dir: str) -> StateDirectory:
+    return StateDirectory(mesh.file.parent / data_dir)
 
 
 @pytest.mark.long

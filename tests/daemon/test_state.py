@@ -10,7 +10,7 @@ import pytest
 
 from broker.errors import ConfigurationError
 from mirrormaker import folder_lock
-from mirrormaker.state import STATE_VERSION, StateDirectory
+from mirrormaker.state import STATE_VERSION, AskedDirectory, StateDirectory
 
 
 def test_a_directory_has_one_daemon_at_a_time(tmp_path: Path) -> None:
@@ -64,6 +64,23 @@ def test_what_a_daemon_told_is_gone_when_the_next_one_starts(tmp_path: Path) -> 
     assert directory.read() is not None
     with StateDirectory(tmp_path).locked():
         assert directory.read() is None
+
+
+def test_a_directory_that_a_file_asks_for_is_held_as_soon_as_it_can_be(tmp_path: Path) -> None:
+    asked, directory = AskedDirectory(tmp_path / "own"), StateDirectory(tmp_path / "other")
+    with directory.locked():
+        asked.keep(tmp_path / "other", {"version": STATE_VERSION}, "")
+        assert directory.read() is None
+    asked.keep(tmp_path / "other", {"version": STATE_VERSION}, "text")
+    assert directory.is_locked()
+    assert directory.read() == {"version": STATE_VERSION}
+    assert directory.kept_topology() == "text"
+    (tmp_path / "file").touch()
+    asked.keep(tmp_path / "file", {}, "")  # nothing can be made there
+    assert not directory.is_locked()
+    asked.keep(tmp_path / "own", {}, "")
+    assert not (tmp_path / "own").exists()
+    asked.close()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 99}'])
