@@ -247,14 +247,18 @@ class ProduceLink:
         self._work.set()
 
     async def run(self) -> None:
-        """Connect when needed, and take answers in order. Runs until cancelled."""
-        while True:
-            if self._sent:
-                await self._take_one()
-            elif self._unsent:
-                await self._connect()
-            else:
-                await self._work.wait()
+        """Connect when needed, and take answers in order. Runs until cancelled: none is taken then."""
+        try:
+            while True:
+                if self._sent:
+                    await self._take_one()
+                elif self._unsent:
+                    await self._connect()
+                else:
+                    await self._work.wait()
+        finally:
+            for _, answer in self._sent:
+                answer.cancel()
 
     async def _connect(self) -> None:
         try:
