@@ -55,10 +55,13 @@ class StateDirectory:
         return self._lock.is_held()
 
     def daemon_id(self) -> str:
-        """The daemon's name, made up the first time. Raises ConfigurationError when that cannot be kept."""
+        """The daemon's name, made up the first time, and where what was kept is none any more, as after a
+        crash of the machine. Raises ConfigurationError when that cannot be kept.
+        """
         file = self.path / "id"
         try:
-            if file.exists() and (name := file.read_text(encoding="ascii").strip()):
+            name = file.read_text(encoding="ascii", errors="replace").strip() if file.exists() else ""
+            if name and name.isascii() and name.isprintable():
                 return name
             name = uuid.uuid4().hex[:12]
             self.path.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,16 @@ def test_the_name_of_a_daemon_survives_restarts(tmp_path: Path) -> None:
     assert len(name) == 12
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b"caf\xc3\xa9\n", b"\xff\xfe", bytes(13)])
+def test_a_name_that_was_damaged_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    directory = StateDirectory(tmp_path)
+    with directory.locked():
+        (directory.path / "id").write_bytes(content)
+        name = directory.daemon_id()
+        assert len(name) == 12
+        assert directory.daemon_id() == name
+
+
 def test_a_name_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path)
     (directory.path / "id.tmp").mkdir(parents=True)  # as where the disk is full
