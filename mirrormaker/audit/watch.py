@@ -67,7 +67,7 @@ class AuditWatch:
         self._log = logger("audit").bind(route=route().name)
 
     async def run(self) -> None:
-        """Audit every window, until cancelled."""
+        """Audit every window, until cancelled. Copying goes on whatever befalls an audit."""
         while True:
             span_ms = self._route().objectives.audit_window_ms
             await asyncio.sleep((span_ms - self._clock.now_ms() % span_ms) / 1000)
@@ -76,6 +76,9 @@ class AuditWatch:
             except BrokerError as error:
                 self.problem = str(error)
                 self._log.info("audit_put_off", error=str(error))
+            except Exception as error:  # noqa: BLE001 of a check alone: whatever fails is told, and tried again
+                self.problem = f"a fault of the program, which its log tells of: {error!r}"
+                self._log.error("audit_failed", exc_info=error)
 
     async def audit(self) -> None:
         """Judge what has been copied since the last time. Raises BrokerError when that cannot be done now."""
@@ -113,14 +116,15 @@ class AuditWatch:
 
     def _heed_recreated(self, view: RouteView) -> None:
         """Begin anew with what was made anew since the last time: a topic has another id then, or ends before
-        what was judged, or its log was cut since.
+        what was judged, or its log was cut since. So with topics that were not copied here the last time.
         """
         here = _recreated(self._source, {each.topic for each in view.partitions}, self._ids_here)
         there = _recreated(self._destination, {to.topic for to in view.to_ends}, self._ids_there)
         severed = _severed(view)
         for source, judged in list(self._judged.items()):
-            is_cut = severed[source] != self._severed.get(source, severed[source])
-            if source.topic in here or is_cut or judged > view.ends.get(source, judged):
+            is_left = source not in severed
+            is_cut = severed.get(source) != self._severed.get(source, severed.get(source))
+            if is_left or source.topic in here or is_cut or judged > view.ends[source]:
                 del self._judged[source]
                 self._found.forget(source)
         self._severed = severed

@@ -20,8 +20,16 @@ from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.watch import AuditWatch
-from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, TopicSelection
+from mirrormaker.topology.model import (
+    ClusterName,
+    Delivery,
+    Objectives,
+    RouteName,
+    RouteSpec,
+    TopicSelection,
+)
 from tests.audit.views import ONE, OTHER, TO, exactly_once_view, lane
+from tests.client.running import until
 
 
 def route_view(route: RouteSpec, end: int) -> RouteView:
@@ -94,8 +102,11 @@ class Audits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.view = exactly_once_view({ONE: lane((0, 0, 100)), OTHER: lane((0, 100, 100))}, 200)
+        self.faults: list[Exception] = []
+        """What looking at the route meets, one after the other."""
         self.failing: set[TopicPartition] = set()
         self.looked_to: list[Mapping[Lane, int]] = []
+        self.owned: tuple[TopicPartition, ...] = (ONE, OTHER)
         self.judged: list[tuple[TopicPartition, Range]] = []
         self.here = SimpleNamespace(topics={"flights": SimpleNamespace(topic_id=TopicId(UUID(int=1)))})
         self.there = SimpleNamespace(topics={TO.topic: SimpleNamespace(topic_id=TopicId(UUID(int=2)))})
@@ -108,11 +119,13 @@ class Audits:
             cast("Any", None),
             *clusters,
             cast("Any", ledger),
-            lambda: (ONE, OTHER),
+            lambda: self.owned,
             cast("Any", SimpleNamespace(now_ms=lambda: 0)),
         )
 
     async def _look(self, *_: object, **__: object) -> RouteView:
+        if self.faults:
+            raise self.faults.pop()
         return self.view
 
     def _judge(self, view: RouteView, looked_to: Mapping[Lane, int]) -> SimpleNamespace:
@@ -203,3 +216,40 @@ def test_a_source_that_was_cut_is_judged_from_its_beginning_though_it_has_grown_
     )
     assert audits.audit() == [(ONE, Range(0, 150)), (OTHER, Range(100, 100))]
     assert audits.audit() == [(ONE, Range(150, 150)), (OTHER, Range(100, 100))]
+
+
+def test_a_topic_that_is_not_copied_here_for_a_while_is_judged_from_its_beginning_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audits = Audits(monkeypatch)
+    beside = TopicPartition("trains", 0)
+    both = exactly_once_view({ONE: lane((0, 0, 100)), beside: lane((0, 100, 100))}, 200)
+    audits.view, audits.owned = both, (ONE, beside)
+    audits.audit()
+    audits.view = exactly_once_view({ONE: lane((0, 0, 100))}, 200)
+    audits.owned = (ONE,)
+    assert audits.audit() == [(ONE, Range(100, 100))]
+    assert audits.watch.describe()["records"] == 100
+    audits.view, audits.owned = both, (ONE, beside)
+    assert audits.audit() == [(ONE, Range(100, 100)), (beside, Range(0, 100))]
+    assert audits.watch.describe()["records"] == 200
+
+
+def test_a_fault_of_an_audit_is_told_and_ends_neither_the_audits_nor_the_route(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audits = Audits(monkeypatch)
+    audits.view = replace(
+        audits.view, route=replace(audits.view.route, objectives=Objectives(audit_window_ms=1))
+    )
+    audits.faults = [KeyError("no such partition")]
+    problems: list[str | None] = []
+
+    async def run() -> None:
+        running = asyncio.create_task(audits.watch.run())
+        await until(lambda: problems.append(audits.watch.problem) or audits.watch.audits > 0)
+        running.cancel()
+
+    asyncio.run(run())
+    assert any("KeyError('no such partition')" in each for each in problems if each is not None)
+    assert audits.watch.problem is None

@@ -336,6 +336,25 @@ def test_what_a_daemon_finds_by_itself_is_in_its_status(
     assert "differs from its source: 1 unexplained" in text.stdout
 
 
+def test_audits_and_copying_go_on_where_a_topic_that_was_audited_rests(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    create(sides[0], "at-rest", 1, **KEPT)
+    write(sides[0], "at-rest", numbered(range(10)))
+    topics = {"include": ["at-work", "at-rest"]}
+    running = copied("at-work", numbered(range(5)), topics=topics, objectives={"audit_window": "1s"})
+    running.start()
+    wait_audited(running, lambda audit: audit["records"] == 15, "both audited")
+    pausing = ("route-at-work", "--topic", "at-rest")
+    assert mirrormaker("pause", str(running.file), *pausing).returncode == 0
+    told = wait_audited(running, lambda audit: audit["records"] == 5, "audited without the one that rests")
+    assert told["state"] == "running", told["error"]
+    assert mirrormaker("resume", str(running.file), *pausing).returncode == 0
+    told = wait_audited(running, lambda audit: audit["records"] == 15, "both audited again")
+    assert (told["audit"]["equal"], told["audit"]["problem"]) == (15, None)
+    assert "route_failed" not in running.log.read_text()
+
+
 @pytest.mark.parametrize(
     "delivery",
     [
