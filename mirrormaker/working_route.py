@@ -211,6 +211,7 @@ class WorkingRoute:
         self.copier.change(work.route, _expected(work))
         self.reconciler.change(work)
         self._rules.change(work.route)
+        self._audit.change()
         self._plan_origins()
 
     def _plan_origins(self) -> None:

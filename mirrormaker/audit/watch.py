@@ -4,7 +4,6 @@ ledger, for the partitions that this process copies. A task of the route's event
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,6 +20,7 @@ from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, view_route
 from mirrormaker.audit.running_findings import DIFFERENCES_SHOWN, RunningFindings
 from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.flow.signal import Signal
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
 
@@ -50,6 +50,7 @@ class AuditWatch:
         self._ledger = ledger
         self._owned = owned
         self._clock = clock
+        self._changed = Signal()
         self._found = RunningFindings()
         self._audited: Collection[TopicPartition] = ()
         """The partitions that the last audit was of: what became of others is told by who has them."""
@@ -70,7 +71,8 @@ class AuditWatch:
         """Audit every window, until cancelled. Copying goes on whatever befalls an audit."""
         while True:
             span_ms = self._route().objectives.audit_window_ms
-            await asyncio.sleep((span_ms - self._clock.now_ms() % span_ms) / 1000)
+            if await self._changed.wait(span_ms - self._clock.now_ms() % span_ms):
+                continue
             try:
                 await self.audit()
             except BrokerError as error:
@@ -79,6 +81,10 @@ class AuditWatch:
             except Exception as error:  # noqa: BLE001 of a check alone: whatever fails is told, and tried again
                 self.problem = f"a fault of the program, which its log tells of: {error!r}"
                 self._log.error("audit_failed", exc_info=error)
+
+    def change(self) -> None:
+        """The route may have another window: it counts from now on."""
+        self._changed.set()
 
     async def audit(self) -> None:
         """Judge what has been copied since the last time. Raises BrokerError when that cannot be done now."""

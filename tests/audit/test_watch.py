@@ -107,6 +107,7 @@ class Audits:
         self.failing: set[TopicPartition] = set()
         self.looked_to: list[Mapping[Lane, int]] = []
         self.owned: tuple[TopicPartition, ...] = (ONE, OTHER)
+        self.has_told_time = False
         self.judged: list[tuple[TopicPartition, Range]] = []
         self.here = SimpleNamespace(topics={"flights": SimpleNamespace(topic_id=TopicId(UUID(int=1)))})
         self.there = SimpleNamespace(topics={TO.topic: SimpleNamespace(topic_id=TopicId(UUID(int=2)))})
@@ -120,8 +121,12 @@ class Audits:
             *clusters,
             cast("Any", ledger),
             lambda: self.owned,
-            cast("Any", SimpleNamespace(now_ms=lambda: 0)),
+            cast("Any", SimpleNamespace(now_ms=self._tell_time)),
         )
+
+    def _tell_time(self) -> int:
+        self.has_told_time = True
+        return 0
 
     async def _look(self, *_: object, **__: object) -> RouteView:
         if self.faults:
@@ -253,3 +258,22 @@ def test_a_fault_of_an_audit_is_told_and_ends_neither_the_audits_nor_the_route(
     asyncio.run(run())
     assert any("KeyError('no such partition')" in each for each in problems if each is not None)
     assert audits.watch.problem is None
+
+
+def test_another_window_counts_from_when_the_route_is_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    audits = Audits(monkeypatch)
+
+    def give(window_ms: int) -> None:
+        objectives = Objectives(audit_window_ms=window_ms)
+        audits.view = replace(audits.view, route=replace(audits.view.route, objectives=objectives))
+
+    async def run() -> None:
+        give(3_600_000)
+        running = asyncio.create_task(audits.watch.run())
+        await until(lambda: audits.has_told_time)
+        give(1)
+        audits.watch.change()
+        await until(lambda: audits.watch.audits > 0)
+        running.cancel()
+
+    asyncio.run(run())

@@ -336,6 +336,17 @@ def test_what_a_daemon_finds_by_itself_is_in_its_status(
     assert "differs from its source: 1 unexplained" in text.stdout
 
 
+def test_another_window_of_audits_is_in_force_with_the_file_that_has_it(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    running = copied("windowed", numbered(range(10)), objectives={"audit_window": "12h"})
+    running.start()
+    running.wait_copied()
+    running.file.write_text(running.file.read_text().replace("12h", "1s"))
+    wait_audited(running, lambda audit: audit["records"] == 10, "audited by the new window")
+    assert running.stop() == 0
+
+
 def test_audits_and_copying_go_on_where_a_topic_that_was_audited_rests(
     sides: Sides, copied: Callable[..., MirrorProcess]
 ) -> None:
