@@ -129,7 +129,7 @@ class GapAudit:
     def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
         view = self._view
         index = view.indexes.get(to, DestinationIndex(()))
-        within = self._places(source, to, passes)
+        within = self._places(source, to, passes).within(Range(0, self._view.to_ends[to]))
         made = joined(part for each in passes for part in each.made)
         for gap in (part for whole in index.gaps(within) for part in outside(made, whole)):
             if any(index.is_neighbour(each, gap.first) for each in passes):
@@ -138,7 +138,8 @@ class GapAudit:
 
     def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
         """Where what is judged is at the destination. What a route at work has just written is not in the
-        ledger yet: what stands behind all that is known counts once the route has nothing more to copy.
+        ledger yet: what stands behind all that is known counts once the route has nothing more to copy. What
+        cannot be read yet, as while a transaction is open, is for the next time.
         """
         view, window = self._view, self._view.windows[source]
         placed = [each for each in passes if each.to is not None]

@@ -24,7 +24,9 @@ class LaneTerms:
     destination_start: int = 0
     """First offset that is kept there."""
     written_meanwhile: Range = NOTHING
-    """Offsets there that are not read: records came to stand there while the audit began."""
+    """Offsets there that are not read: records came to stand there while the audit began, or readers of
+    committed ones do not get them yet.
+    """
     is_source_compacted: bool = False
     compacted_to: int = 0
     """Offsets of a compacted destination before this may have been compacted away: its end, which compaction

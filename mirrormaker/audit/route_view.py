@@ -66,9 +66,13 @@ class RouteView:
     """The same time at the destination."""
     to_starts: Mapping[TopicPartition, int]
     to_ends: Mapping[TopicPartition, int]
-    """As it was before the ledger was read, which so knows of all that stands before."""
+    """Up to where readers of committed records got before the ledger was read, which so knows of all that
+    stands before.
+    """
     to_reached: Mapping[TopicPartition, int]
-    """The same after that: what the ledger knows is there stands before."""
+    """The high watermark after that: what the ledger knows is there stands before, be it behind the first
+    record of an open transaction.
+    """
     passes: Mapping[tuple[TopicPartition, TopicPartition], list[Pass]]
     """What the ledger knows of each lane, by source and destination; nothing of those that it does not."""
     indexes: Mapping[TopicPartition, DestinationIndex]
@@ -201,14 +205,14 @@ async def view_route(
     partitions = metadata.topic_partitions(wanted)
     lanes, existing = _lay_lanes(route, partitions, there)
     positions = await read_positions(route, spec, source, destination, partitions)
-    to_ends = await _stable_ends(destination, existing)
+    to_ends = await _ends(destination, existing, read_committed=True)
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
     passes, severed, indexes = _read_lanes(view, route, source, lanes, existing)
     lanes = _with_former(lanes, passes, to_ends.keys())
-    to_reached = await _stable_ends(destination, existing)
-    ends = await _stable_ends(source, partitions)
+    to_reached = await _ends(destination, existing, read_committed=False)
+    ends = await _ends(source, partitions, read_committed=True)
     windows = await offsets_of_window(source, partitions, window)
     topics_there = {to.topic for to in existing}
     here, kept = await _settings(source, wanted), await _settings(destination, topics_there)
@@ -289,8 +293,10 @@ def committed_only(route: RouteSpec) -> bool:
     return route.isolation is Isolation.READ_COMMITTED
 
 
-async def _stable_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), read_committed=True)
+async def _ends(
+    cluster: Cluster, partitions: Collection[TopicPartition], *, read_committed: bool
+) -> dict[TopicPartition, int]:
+    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), read_committed=read_committed)
     return {partition: at.offset for partition, at in found.items()}
 
 

@@ -51,12 +51,12 @@ def stretches_of(passes: Sequence[Pass], begun: int, window: Range, kept: Range)
 
 
 def _bounds(one: Pass, placed: Sequence[Pass], kept: Range, *, is_whole: bool) -> Range:
-    """From its first place up to the next that is known behind its last."""
+    """From its first place up to the next that is known behind its last, or the end of what is read."""
     if one.to is None:
         return kept
     behind = one.to.next
     nexts = (at for each in placed if (at := each.place_behind(behind)) is not None)
-    return Range(max(one.to.first if is_whole else 0, kept.first), min(nexts, default=kept.next))
+    return Range(one.to.first if is_whole else 0, min(nexts, default=kept.next)).within(kept)
 
 
 def _places(one: Pass, part: Range, bounds: Range) -> Range:

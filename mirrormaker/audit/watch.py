@@ -145,7 +145,7 @@ class AuditWatch:
     def _is_recreated(
         self, view: RouteView, to: TopicPartition, there: Collection[str], looked_to: int
     ) -> bool:
-        """Of a topic with an id that alone tells: an open transaction may hold back the end that is seen."""
+        """Of a topic with an id that alone tells: a new leader may tell an end of before for a moment."""
         has_id = self._ids_there.get(to.topic, NO_TOPIC_ID) != NO_TOPIC_ID
         return to.topic in there or (not has_id and looked_to > view.to_reached.get(to, looked_to))
 

@@ -62,6 +62,20 @@ def test_every_lane_to_a_partition_is_looked_behind(monkeypatch: pytest.MonkeyPa
     assert look(monkeypatch, swapped, [2, 3, 8, 9, 12, 13]) == [(ONE, 12, 2), (OTHER, 2, 2), (OTHER, 8, 2)]
 
 
+def test_what_stands_behind_an_open_transaction_is_looked_at_once_it_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = exactly_once_view({ONE: lane((0, 0, 2), (2, 8, 2))}, 12)
+    behind = replace(view, to_ends={TO: 4}, ends={ONE: 9})
+    places: list[int] = []
+    assert look(monkeypatch, behind, [2, 3, 4, 5], places=places) == [(ONE, 2, 2)]
+    assert places == [2]
+    gaps = GapAudit(behind, {})
+    list(gaps._gaps(ONE, TO, view.passes[ONE, TO]))
+    assert gaps.looked_to == {(ONE, TO): 4}
+    assert look(monkeypatch, view, [2, 3, 4, 5], gaps.looked_to) == [(ONE, 4, 2)]
+
+
 def test_what_was_told_of_a_lane_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     view = exactly_once_view({ONE: lane((0, 0, 2)), OTHER: lane((0, 4, 2))}, 8)
     assert look(monkeypatch, view, [2, 3, 6, 7], {(ONE, TO): 8}) == [(OTHER, 6, 2)]

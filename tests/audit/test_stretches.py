@@ -53,6 +53,15 @@ def test_a_pass_reaches_up_to_the_next_and_the_last_to_the_end() -> None:
     ]
 
 
+def test_no_pass_reaches_farther_than_what_is_read() -> None:
+    passes = passes_of([page((0, 2, 10)), page((5, 14, 10))])
+    assert [(each[0], each[1].next) for each in stretches(passes, 20, 13)] == [
+        (Range(0, 10), 13),
+        (Range(5, 20), 13),
+    ]
+    assert stretches(passes, 20, 8)[0] == (Range(0, 10), Range(2, 8), 0)
+
+
 def test_a_window_that_begins_before_the_first_record_with_a_copy_has_that() -> None:
     """As filters, aborted transactions and compaction leave no copies of what comes first."""
     late = Page(0)

@@ -12,6 +12,7 @@ import yaml
 
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
+from mirrormaker.state import StateDirectory
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker
 from tests.daemon.killed_mirrors import end_of
@@ -59,9 +60,33 @@ def merging(folder: Path, sources: dict[str, EmbeddedCluster], to: EmbeddedClust
     return file
 
 
-def audits(file: Path) -> dict[str, dict[str, Any]]:
-    """Of each route, by reading."""
-    done = mirrormaker("audit", str(file), "--deep", "--output", "json")
+def both_ways(folder: Path, source: EmbeddedCluster, to: EmbeddedCluster) -> Path:
+    """Two routes that lead to each other and keep names."""
+    file = folder / "both-ways.yaml"
+    document = {
+        "clusters": {
+            name: {"bootstrap": [str(address) for address in each.bootstrap]}
+            for name, each in (("jfk", source), ("aggregate", to))
+        },
+        "routes": [
+            {"name": name, "from": one, "to": other, "topics": {"include": [TOPIC], "name": "{topic}"}}
+            for name, one, other in (("there", "jfk", "aggregate"), ("back", "aggregate", "jfk"))
+        ],
+        "data_dir": "data",
+        "defaults": {
+            "heartbeats": False,
+            "refresh_interval_ms": 300,
+            "commit_interval_ms": 100,
+            "objectives": {"audit_window": "1s"},
+        },
+    }
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def audits(file: Path, *, deep: bool = True) -> dict[str, dict[str, Any]]:
+    """Of each route; `deep`: by reading."""
+    done = mirrormaker("audit", str(file), *(["--deep"] if deep else []), "--output", "json")
     return {route["name"]: route for route in json.loads(done.stdout)["routes"]}
 
 
@@ -113,3 +138,41 @@ def test_what_an_exactly_once_route_has_doubled_among_records_of_others_is_found
     (difference,) = (each for partition in found["partitions"] for each in partition["found"])
     assert (difference["kind"], difference["offset"], difference["to_offset"]) == ("doubled", 0, at)
     assert (found["equal"], found["outcomes"]["others"], difference["count"]) == (20, 5, 20)
+
+
+def test_copies_behind_a_transaction_that_is_open_at_the_destination_are_not_missing(
+    cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """Two ways with names kept, and a producer at one end that takes its time."""
+    source, to = cluster("jfk"), cluster("aggregate")
+    for each in (source, to):
+        create(each, TOPIC, 1, **KEPT)
+    running = mirror.of_file(both_ways(tmp_path, source, to))
+    running.start()
+    running.wait_copied()
+    write(source, TOPIC, range(20))
+    running.until(lambda: end_of(to, TOPIC) == 20, "the first ones are there")
+    writer = producer(to, **{"transactional.id": "slow"})
+    writer.init_transactions(PATIENCE_SECONDS)
+    writer.begin_transaction()
+    writer.produce(TOPIC, b"open", b"key", partition=0)
+    writer.flush(PATIENCE_SECONDS)
+    write(source, TOPIC, range(20, 50))
+    state = StateDirectory(tmp_path / "data")
+
+    def audited() -> dict[str, Any]:
+        told: dict[str, Any] = ((state.read() or {}).get("routes") or {}).get("there", {}).get("audit", {})
+        return told
+
+    running.until(lambda: audited().get("records") == 50, "audited by the daemon")
+    assert audited()["differences"]["missing"] == 0
+    assert audited()["equal"] == 50
+    by_ledger, by_reading = audits(running.file, deep=False)["there"], audits(running.file)["there"]
+    assert (by_ledger["result"], by_ledger["equal"]) == ("equal", 50), by_ledger
+    assert (by_reading["result"], by_reading["equal"]) == ("equal", 20), by_reading
+    assert by_reading["outcomes"] == {"pending": 30}
+    writer.commit_transaction(PATIENCE_SECONDS)
+    by_reading = audits(running.file)["there"]
+    assert by_reading["result"] == "equal", by_reading
+    assert by_reading["equal"] in (50, 51), "the one of the transaction may have come to the source, and back"
+    assert running.stop() == 0
