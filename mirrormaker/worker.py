@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -46,6 +47,8 @@ from mirrormaker.workers.placement import works_of_worker
 from mirrormaker.workers.shared_claims import claim_lists, contested, decisions_of
 
 PICTURE_INTERVAL_MS = 1_000
+REFUSED_RETRY_MS = 3_000
+"""A topology that was refused is looked at again after so long: what it names may be there again."""
 
 _log = logger("worker")
 
@@ -67,6 +70,7 @@ class Worker:
         """Who writes what, as it was told last."""
         self._cluster_ids = ClusterIds()
         self._host: RouteHost
+        self._ordered: asyncio.Queue[Run] = asyncio.Queue()
         self._ending = asyncio.Event()
         self._leaves = False
 
@@ -84,6 +88,7 @@ class Worker:
             self._host = RouteHost(identity, self._cluster_ids, self._clock, tasks)
             helpers = [
                 tasks.create_task(self._follow(orders), name="follow orders"),
+                tasks.create_task(self._run_ordered(), name="run what is ordered"),
                 tasks.create_task(self._tell(pictures), name="tell"),
             ]
             await self._ending.wait()
@@ -99,7 +104,7 @@ class Worker:
         while line := await orders.readline():
             match decode_order(line):
                 case Run() as order:
-                    await self._take(order)
+                    self._ordered.put_nowait(order)
                 case Heed() as order:
                     self._claims = order.claims
                     self._decide()
@@ -112,19 +117,31 @@ class Worker:
                     self.stop()
         self.stop()
 
-    async def _take(self, order: Run) -> None:
+    async def _run_ordered(self) -> None:
+        """Have what was ordered last in force; what is refused is tried again, until something else is."""
+        order = await self._ordered.get()
+        while True:
+            is_taken = await self._take(order)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if is_taken else REFUSED_RETRY_MS / 1000):
+                    order = await self._ordered.get()
+
+    async def _take(self, order: Run) -> bool:
+        """Whether its topology is good, and in force."""
         try:
-            topology = await asyncio.to_thread(order.source.parse)
-        except ConfigurationError as error:  # a secret that the daemon could read is gone, for one
-            self._problem = str(error)
-            _log.warning("topology_refused", problems=error.problems)
-            return
+            topology = await asyncio.to_thread(order.source.parse_routes)
+        except ConfigurationError as error:  # a path that the daemon could follow leads nowhere, for one
+            if self._problem != str(error):
+                self._problem = str(error)
+                _log.warning("topology_refused", problems=error.problems)
+            return False
         self._problem = None
         self._generation, self._digest = topology.generation, order.source.digest
         self._cluster_ids.keep_in(StateDirectory(topology.data_dir))
         self._topology = topology
         self._decide()
         self._host.desire(works_of_worker(topology, self._number), topology)
+        return True
 
     def _decide(self) -> None:
         """Go by the claims that were told last."""

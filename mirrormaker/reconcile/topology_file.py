@@ -41,6 +41,10 @@ class TopologyText:
         """Raises ConfigurationError with every problem."""
         return parse_topology(self.text, self.file)
 
+    def parse_routes(self) -> Topology:
+        """The same without pipelines, and what is wrong with these."""
+        return parse_topology(self.text, self.file, pipelines=False)
+
 
 class TopologyFile:
     """See the module."""

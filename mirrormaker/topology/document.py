@@ -126,6 +126,13 @@ class Place:
         self.problems.lines[path] = line
         return Place(node, path, self.problems)
 
+    def without(self, key: str) -> Place:
+        """The same mapping without what stands under `key`."""
+        assert isinstance(self.node, yaml.MappingNode)
+        kept = [(each, value) for each, value in self.node.value if each.value != key]
+        node = yaml.MappingNode(self.node.tag, kept, self.node.start_mark, self.node.end_mark)
+        return Place(node, self.path, self.problems)
+
     def item(self, index: int, node: yaml.Node) -> Place:
         """An item of this list."""
         path = f"{self.path}[{index}]"

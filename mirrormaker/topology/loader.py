@@ -27,10 +27,12 @@ def load_topology(file: Path) -> Topology:
     return parse_topology(read_text(file), file)
 
 
-def parse_topology(text: str, file: Path) -> Topology:
-    """Check what `file` holds, or is to hold. As `load_topology`."""
+def parse_topology(text: str, file: Path, *, pipelines: bool = True) -> Topology:
+    """Check what `file` holds, or is to hold. As `load_topology`. Without `pipelines` as if it had none: no
+    file is read that these alone read.
+    """
     problems = Problems()
-    topology = _read_topology(text, file, problems)
+    topology = _read_topology(text, file, problems, pipelines=pipelines)
     for finding in check(topology):
         if not problems.covers(finding.path):
             problems.report(finding.path, finding.message, _line_of(finding.path, problems))
@@ -60,9 +62,9 @@ def lines_of(file: Path) -> Problems:
     return problems
 
 
-def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
-    folder = file.resolve().parent
-    read = document(folder).read(read_document(text, file, problems))
+def _read_topology(text: str, file: Path, problems: Problems, *, pipelines: bool = True) -> Topology:
+    folder, place = file.resolve().parent, read_document(text, file, problems)
+    read = document(folder).read(place if pipelines else place.without("pipelines"))
     routes = tuple(_build_route(route, read.defaults) for route in read.routes)
     data_dir = (folder / read.data_dir).resolve()
     return Topology(

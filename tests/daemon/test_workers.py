@@ -252,6 +252,31 @@ def _write_workers(file: Path, workers: int) -> None:
     aside.replace(file)
 
 
+def test_workers_copy_whatever_becomes_of_a_file_that_only_a_pipeline_reads(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", PARTITIONS)
+    running = mirror(source, destination, **TWO_WORKERS)
+    columns = running.file.with_name("flights.ddl")
+    columns.write_text("carrier string")
+    pipeline = {"name": "by-carrier", "cluster": "aggregate", "topics": {"include": ["flights"]}}
+    pipeline |= {"format": "json", "schema": f"file:{columns.name}", "sinks": [{"parquet": "there"}]}
+    topology = yaml.safe_load(running.file.read_text())
+    topology["pipelines"] = [pipeline | {"enabled": False}]
+    running.file.write_text(yaml.safe_dump(topology))
+    daemon = Daemon(running)
+    daemon.start()
+    with Load(source).running() as load:
+        daemon.wait_at_work(2)
+        columns.unlink()
+        kill_workers(daemon)
+        daemon.wait_at_work(2)
+    columns.write_text("carrier string")  # `status` reads the file
+    daemon.process.wait_copied()
+    assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), load.written)
+
+
 def test_a_topic_is_written_by_one_route_whichever_process_runs_it(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
