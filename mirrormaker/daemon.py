@@ -166,10 +166,10 @@ class Daemon:
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
-        await self._write_state()  # while there are routes that tell something: it may be the first time
         for follower in followers:
             follower.cancel()
-        await asyncio.gather(pipelines.close(), workers.close(), host.close())
+        # the state first, while there are routes that tell something: nothing waits for a disk that hangs
+        await asyncio.gather(self._write_state(), pipelines.close(), workers.close(), host.close())
         for helper in helpers:
             helper.cancel()
 

@@ -118,6 +118,32 @@ def test_what_routes_had_come_to_is_kept_as_a_daemon_ends_that_ran_for_a_moment(
     assert kept[0] != ["stopped"]
 
 
+def test_routes_end_while_a_disk_has_the_state_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def write(directory: StateDirectory, told: object) -> None:
+        begun.set()
+        assert released.wait(PATIENCE_SECONDS / 2)
+
+    async def main() -> None:
+        daemon = Daemon(file)
+        running = asyncio.create_task(daemon.run())
+        await until(lambda: begun.is_set() and bool(daemon.describe()["routes"]))
+        daemon.stop()
+        await until(lambda: not daemon.describe()["routes"])
+        assert not running.done()
+        released.set()
+        await asyncio.wait_for(running, PATIENCE_SECONDS)
+
+    file = tmp_path / "topology.yaml"
+    file.write_text(ROUTES)
+    monkeypatch.setattr(StateDirectory, "write", write)
+    try:
+        asyncio.run(main())
+    finally:
+        released.set()
+
+
 def test_a_disk_that_has_the_state_wait_holds_back_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""A signal ends a process whose event loop hangs, and lets one that turns end by itself."""
+"""A signal ends a process whose event loop or thread hangs, and lets any other end by itself."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ def hang():
 
 async def main(hangs):
     stopping = asyncio.Event()
-    end_by_signal(stopping.set, hang_seconds=60.0 if hangs == "never" else 0.2)
+    end_by_signal(stopping.set, end_seconds=60.0 if hangs in ("never", "until a line comes") else 0.2)
     if hangs == "at once":
         hang()
+    if hangs == "in a thread":
+        asyncio.get_running_loop().run_in_executor(None, hang)
+        await asyncio.to_thread(str)
     print("runs", flush=True)
     await stopping.wait()
     if hangs == "as it ends":
@@ -56,13 +59,16 @@ def test_a_loop_that_turns_ends_by_itself(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hangs", "said"), [("at once", []), ("as it ends", ["hangs"])], ids=["before", "after the signal"]
+    ("hangs", "said"),
+    [("at once", []), ("as it ends", ["hangs"]), ("in a thread", ["runs", "ended"])],
+    ids=["before", "after the signal", "behind all that was to be done"],
 )
 def test_one_that_hangs_is_ended_and_says_where(hangs: str, said: list[str]) -> None:
     code, told, logged = ended(hangs, signal.SIGTERM)
     assert (code, told) == (128 + signal.SIGTERM, said)
     assert "ended_amid_a_hang" in logged
     assert "<string>:8 in hang" in logged
+    assert "_worker" not in logged
 
 
 def test_a_second_signal_ends_nothing_that_comes_behind_the_loop() -> None:
