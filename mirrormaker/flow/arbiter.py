@@ -7,6 +7,9 @@
 - `skip_and_record`: what is left out is noted at the destination, and only then copying goes on behind it. So
   it is with a partition that has been released. (Obstacles are noted by the intake itself: see `obstacles`.)
 
+Heartbeats are nobody's records, and policies are not about them: they go on at what there is, without a word
+or a note. What passes by itself, as a missing right, is told of, and waited for.
+
 Owned by the event loop of the route's copier; its tasks live in the copier's task group.
 """
 
@@ -22,6 +25,7 @@ from broker.errors import BrokerError, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, PartitionRecovered
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import (
@@ -37,10 +41,12 @@ from mirrormaker.flow.trouble import (
     refused,
 )
 from mirrormaker.missing_rights import explained
-from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.model import FailurePolicy, RouteSpec
 
 _OF_A_PLACE = ANOTHER_LOG | {TroubleKind.SOURCE_GAP}
 """What the source lacks, or is not as it was, at one offset: met only there."""
+HEARTBEATS_POLICY = FailurePolicy.PAUSE_PARTITION
+"""Of what they cannot go on behind, whatever the route's own policies say."""
 
 
 class Halts(Protocol):
@@ -150,20 +156,14 @@ class Arbiter:
         partition = machine.partitions.get(source)
         if partition is not None and partition.trouble is not None:
             return
-        machine.counts.troubles[trouble.kind] += 1
-        policy = policy_for(trouble.kind, self.route.on)
-        course = course_of(trouble.kind, policy, is_released=self._halts.is_released(trouble))
+        is_heartbeats = source.topic == HEARTBEATS_TOPIC
+        policy = HEARTBEATS_POLICY if is_heartbeats else policy_for(trouble.kind, self.route.on)
+        course = course_of(trouble.kind, policy, is_released=self._is_released(trouble))
         if trouble.kind not in PASSING:
             machine.halt(trouble, is_final=course is Course.LEAVE_OUT)
-        is_known = source.partition != WHOLE_TOPIC and trouble.position != NO_POSITION
-        self._on_event(
-            "trouble_met",
-            reason=trouble.kind.value,
-            policy=policy.value,
-            partition=place_name(source),
-            offset=trouble.position if is_known else None,
-            problem=trouble.problem,
-        )
+        if not is_heartbeats or course is Course.WAIT:
+            machine.counts.troubles[trouble.kind] += 1
+            self._tell_met(trouble, policy)
         match course:
             case Course.STOP_ROUTE:
                 self._start(self._fail(trouble), source, trouble)
@@ -178,6 +178,21 @@ class Arbiter:
                 self._start(self._go_on(trouble), source, trouble)
             case _:
                 assert_never(course)
+
+    def _tell_met(self, trouble: Trouble, policy: FailurePolicy) -> None:
+        is_known = trouble.source.partition != WHOLE_TOPIC and trouble.position != NO_POSITION
+        self._on_event(
+            "trouble_met",
+            reason=trouble.kind.value,
+            policy=policy.value,
+            partition=place_name(trouble.source),
+            offset=trouble.position if is_known else None,
+            problem=trouble.problem,
+        )
+
+    def _is_released(self, trouble: Trouble) -> bool:
+        """Whether it is to go on behind this, as heartbeats always are."""
+        return trouble.source.topic == HEARTBEATS_TOPIC or self._halts.is_released(trouble)
 
     def take_fact(self, fact: Fact) -> None:
         """What the machine tells may be a trouble, or the end of one."""
@@ -213,7 +228,7 @@ class Arbiter:
             elif partition is not None and (
                 trouble.position == partition.position or self.goes_on_behind(source, partition.position)
             ):
-                if trouble.kind in OBSTACLES and not self._halts.is_released(trouble):
+                if trouble.kind in OBSTACLES and not self._is_released(trouble):
                     self._machine.halt(trouble)  # and tried at once
                 else:
                     self.meet(trouble)
@@ -270,7 +285,7 @@ class Arbiter:
             trouble = partition.trouble or partition.obstacle
             if trouble is None or partition.source in self._under_way:
                 continue
-            if self._halts.is_released(trouble):
+            if self._is_released(trouble):
                 self._machine.halt(trouble, is_final=True)
                 self._start(self._go_on(trouble), partition.source, trouble)
             elif self._halts.standing(partition.source) is None:
@@ -381,10 +396,8 @@ class Arbiter:
     async def _go_on(self, trouble: Trouble) -> None:
         """Note what is left out, for as long as it takes, and go on behind it."""
         assert self._machine is not None
-        place = place_name(trouble.source)
-        await self._notes.write(
-            trouble, lambda error: self._on_event("skip_not_noted", partition=place, error=str(error))
-        )
+        if trouble.source.topic != HEARTBEATS_TOPIC:
+            await self._note(trouble)
         is_anew = trouble.kind is TroubleKind.TOPIC_RECREATED
         is_copied = not is_anew or await self._is_copied_still(trouble.source.topic)
         self._passing.pop(trouble.source, None)
@@ -399,6 +412,12 @@ class Arbiter:
         await self._take_back(trouble.source)
         if is_anew:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
+
+    async def _note(self, trouble: Trouble) -> None:
+        place = place_name(trouble.source)
+        await self._notes.write(
+            trouble, lambda error: self._on_event("skip_not_noted", partition=place, error=str(error))
+        )
 
     def _is_given_up(self, trouble: Trouble, had: Partition | None = None) -> bool:
         """Whether the partition was given up meanwhile, and whoever has it next goes on behind the trouble.

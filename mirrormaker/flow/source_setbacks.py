@@ -21,6 +21,7 @@ from mirrormaker.flow.facts import (
     SourceTruncated,
     TopicRecreated,
 )
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.intake import Intake
 from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.partition import Partition
@@ -139,22 +140,27 @@ class SourceSetbacks:
         source, position, resume_at = partition.source, partition.position, trouble.resume_at
         match trouble.kind:
             case TroubleKind.TOPIC_RECREATED:
-                self._facts.append(TopicRecreated(source=source, position=position, resumed_at=resume_at))
+                self._tell_lost(TopicRecreated(source=source, position=position, resumed_at=resume_at))
                 self._tally.forget_offsets(source, 0)
                 partition.begin_anew(resume_at)
             case TroubleKind.SOURCE_GAP if position < resume_at:
-                self._tally.counts.offsets_lost_at_source += resume_at - position
-                self._facts.append(SourceGap(source=source, lost_from=position, resumed_at=resume_at))
+                self._tally.of(source).offsets_lost_at_source += resume_at - position
+                self._tell_lost(SourceGap(source=source, lost_from=position, resumed_at=resume_at))
                 partition.enter_epoch(-1)
                 partition.extend_to(resume_at)
             case TroubleKind.SOURCE_TRUNCATED:
                 resume_at = min(resume_at, position)  # the position may have gone back as well
-                self._facts.append(SourceTruncated(source=source, position=position, resumed_at=resume_at))
+                self._tell_lost(SourceTruncated(source=source, position=position, resumed_at=resume_at))
                 self._tally.forget_offsets(source, resume_at)
                 if resume_at < position or trouble.lost is None:
                     partition.return_to(resume_at)
                 elif position <= trouble.lost[0]:  # its leader epoch is to be asked about
                     partition.return_lanes_to(trouble.lost[0])
+
+    def _tell_lost(self, fact: SourceGap | SourceTruncated | TopicRecreated) -> None:
+        """Of heartbeats it is nobody's loss."""
+        if fact.source.topic != HEARTBEATS_TOPIC:
+            self._facts.append(fact)
 
     def _leave_out(self, partition: Partition, trouble: Trouble) -> None:
         """Somebody has said to go on behind what cannot cross; unless it has crossed meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import yaml
 
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
-from tests.daemon.test_mirror import address, consume, create
+from tests.daemon.test_failure_policies import delete_records, delete_topic
+from tests.daemon.test_mirror import address, consume, create, produce
 
 TOPIC = "__mirrormaker_heartbeats"
 
@@ -60,3 +62,40 @@ def test_heartbeats_travel_along_a_chain_and_end_where_they_have_been(
     born = [beat["at_ms"] for beat in kept if beat["name"] == "plant"]
     assert born == sorted(set(born)), "each came once, in order"
     assert process.stop() == 0
+
+
+def test_heartbeats_that_the_source_has_no_more_are_passed_over_and_fail_no_route(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    """As those that grew older than an hour while the route was paused, or whose topic was made anew."""
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    policies = {"source_gap": "fail", "topic_recreated": "fail"}
+    running = mirror(source, destination, on=policies, heartbeats=True)
+    running.start()
+
+    def wait_newer() -> dict[str, Any]:
+        """Those that are born from now on."""
+        now_ms = time.time() * 1000
+        return running.wait_for(
+            lambda told: any(heard["born_ms"] > now_ms for heard in told["heartbeats"].values()),
+            "newer heartbeats arrive",
+        )
+
+    wait_newer()
+    assert mirrormaker("pause", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["state"] == "paused", "the route rests")
+    delete_records(source, -1, TOPIC)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_newer()
+    delete_topic(source, TOPIC)
+    produce(source, "flights", range(10, 20), 1)
+    told = wait_newer()
+    assert (told["state"], told["halts"]) == ("running", [])
+    assert told["counts"]["troubles"] == {}
+    assert told["counts"]["offsets_lost_at_source"] == 0
+    running.wait_copied()
+    assert running.stop() == 0
+    log = running.log.read_text()
+    assert not [name for name in ("trouble_met", "source_gap_met", "topic_recreated") if name in log]

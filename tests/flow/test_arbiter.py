@@ -13,7 +13,15 @@ from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig
-from mirrormaker.flow.facts import ObstacleMet, PartitionPaused, PartitionRecovered
+from mirrormaker.flow.facts import (
+    ObstacleMet,
+    PartitionPaused,
+    PartitionRecovered,
+    SourceGap,
+    SourceTruncated,
+    TopicRecreated,
+)
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.standing import Standing, standing_of
@@ -109,6 +117,7 @@ class Scene:
     """An arbiter at work on a machine that has one partition."""
 
     policies: FailurePolicies
+    source: TopicPartition = SOURCE
     kept: Kept = field(default_factory=Kept)
     notes: list[Trouble] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -131,7 +140,7 @@ class Scene:
         )
         self.machine = FlowMachine(FlowConfig())
         self._take(POSITION)
-        assert self.machine.partitions[SOURCE].may_fetch(0)
+        assert self.machine.partitions[self.source].may_fetch(0)
         self.arbiter = Arbiter(
             route,
             self.kept,
@@ -142,7 +151,7 @@ class Scene:
 
     def _take(self, position: int) -> None:
         self.machine.assign(
-            [Assignment(source=SOURCE, destinations=(DESTINATION,), bucket=0, position=position)]
+            [Assignment(source=self.source, destinations=(DESTINATION,), bucket=0, position=position)]
         )
         self.machine.set_leaders({DESTINATION: BrokerId(1)})
         for key in self.machine.ready(0).producers:
@@ -150,13 +159,13 @@ class Scene:
 
     def leave_and_return(self, position: int, *, at_once_again: bool = False) -> None:
         """The partition was another's for a while."""
-        self.machine.release([SOURCE])
-        self.arbiter.left([SOURCE], at_once_again=at_once_again)
+        self.machine.release([self.source])
+        self.arbiter.left([self.source], at_once_again=at_once_again)
         self._take(position)
 
     async def write(self, trouble: Trouble, on_failure: Callable[[BrokerError], None]) -> None:
         """What is being noted as left out must not cross meanwhile."""
-        assert trouble.kind in PASSING or not self.machine.partitions[SOURCE].may_fetch(0)
+        assert trouble.kind in PASSING or not self.machine.partitions[self.source].may_fetch(0)
         self.notes.append(trouble)
         self.on_note()
 
@@ -165,7 +174,7 @@ class Scene:
         self.on_store()
 
     async def _is_copied_still(self, topic: str) -> bool:
-        assert topic == SOURCE.topic
+        assert topic == self.source.topic
         return self.is_copied
 
     def _end(self) -> None:
@@ -185,12 +194,12 @@ class Scene:
 
     @property
     def state(self) -> tuple[str, str | None]:
-        standing = standing_of(self.machine.partitions[SOURCE])
+        standing = standing_of(self.machine.partitions[self.source])
         return standing.state, standing.reason
 
     @property
     def position(self) -> int:
-        return self.machine.partitions[SOURCE].position
+        return self.machine.partitions[self.source].position
 
 
 @pytest.mark.parametrize(("kind", "policies"), CASES)
@@ -211,6 +220,33 @@ def test_every_trouble_is_told_counted_and_shown_and_does_what_the_policy_says(
     elif kind not in PASSING:  # of those the machine has told, and shows the state
         assert scene.state == ("halted", kind.value)
         assert scene.position == POSITION
+
+
+@pytest.mark.parametrize(("kind", "policies"), CASES)
+def test_heartbeats_go_on_whatever_the_policy_says_and_nothing_of_them_is_lost(
+    kind: TroubleKind, policies: FailurePolicies
+) -> None:
+    beats = TopicPartition(HEARTBEATS_TOPIC, 0)
+    scene, trouble = Scene(policies, beats), replace(trouble_of(kind), source=beats)
+    scene.run(lambda: scene.arbiter.meet(trouble), scene.arbiter.look_again)
+    assert (scene.arbiter.failure, scene.ends, scene.notes, scene.kept.halts) == (None, 0, [], {})
+    assert scene.position == trouble.resume_at
+    assert scene.state[0] != "halted"
+    is_waited_for = kind in PASSING
+    assert scene.events == (["trouble_met"] if is_waited_for else [])
+    assert scene.machine.counts.troubles == ({kind: 1} if is_waited_for else {})
+    assert scene.machine.counts.offsets_lost_at_source == 0
+    told = {type(fact) for fact in scene.machine.ready(0).facts}
+    assert told.isdisjoint({SourceGap, SourceTruncated, TopicRecreated})
+
+
+def test_heartbeats_that_stood_before_go_on() -> None:
+    beats = TopicPartition(HEARTBEATS_TOPIC, 0)
+    trouble = replace(trouble_of(TroubleKind.SOURCE_GAP), source=beats)
+    scene = Scene(FailurePolicies(source_gap=FailurePolicy.PAUSE_PARTITION), beats)
+    scene.kept.halts[beats] = (trouble, False)
+    scene.run(lambda: scene.arbiter.joined([beats]))
+    assert (scene.position, scene.kept.halts, scene.notes) == (trouble.resume_at, {}, [])
 
 
 @pytest.mark.parametrize(("kind", "policies"), CASES)
