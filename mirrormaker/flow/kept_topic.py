@@ -101,6 +101,10 @@ class KeptTopic:
         self.name = name
         self.incarnation = 0
         """How often what was read has been thrown away, since the topic is not the one it was."""
+        self.reads = 0
+        """How often it has been asked for more, and answered."""
+        self.failure: str | None = None
+        """Why it was not the last time, as far as that is known."""
         self._cluster = cluster
         self._partitions = partitions
         self._timeout_ms = timeout_ms
@@ -323,7 +327,7 @@ class KeptTopic:
 
     async def _follow(self) -> None:
         """Read what comes, until cancelled. Raises what waiting does not help against."""
-        failures, is_doubted, told = 0, False, ""
+        failures, is_doubted = 0, False
         looked_at_ms = self._now_ms()
         while True:
             try:
@@ -331,7 +335,8 @@ class KeptTopic:
                     await self._make_sure()
                     looked_at_ms = self._now_ms()
                 await self._read_on()
-                failures, is_doubted, self._refusal, told = 0, False, None, ""
+                failures, is_doubted, self._refusal, self.failure = 0, False, None, None
+                self.reads += 1
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
@@ -339,9 +344,9 @@ class KeptTopic:
                     self._refusal = error
                     self._tell_moved()
                 failures, is_doubted = failures + 1, True
-                if str(error) != told:
-                    told = str(error)
-                    _log.info("kept_topic_not_read", topic=self.name, failures=failures, error=told)
+                if str(error) != self.failure:
+                    self.failure = str(error)
+                    _log.info("kept_topic_not_read", topic=self.name, failures=failures, error=self.failure)
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
 
     @staticmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -34,6 +34,11 @@ RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
 CLIENT_ID = "mirrormaker-control"
 TIMEOUT_MS = 15_000
 """How long the topic may take to be made, to be read to its end, and to be written to."""
+LOOK_INTERVAL_MS = 1_000
+SILENT_LOOKS_MAX = 10
+"""So many looks in a row at which nothing more was answered are told of. Looks, not time: this process may
+have stood still, too.
+"""
 
 
 class _Listener(NamedTuple):
@@ -87,7 +92,7 @@ class ControlBoard:
                     await topic.read_to_end()
                     self._topic, failures = topic, 0
                     self._tell_read()
-                    async with self._telling():
+                    async with self._beside(self._tell_later()), self._beside(self._watch(topic)):
                         await self._follow(topic)
             except BrokerError as error:
                 self._tell_problem(str(error))
@@ -206,16 +211,29 @@ class ControlBoard:
             del self._untold[route]
 
     @asynccontextmanager
-    async def _telling(self) -> AsyncIterator[None]:
-        """Write meanwhile what could not be written before."""
-        task = asyncio.create_task(self._tell_later(), name=f"untold halts of {self.spec.name}")
+    async def _beside(self, work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+        """Do this meanwhile."""
+        task = asyncio.create_task(work, name=f"beside the control of {self.spec.name}")
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait([task])
 
+    async def _watch(self, topic: KeptTopic) -> None:
+        """Tell when the topic is answered for no more, and when it is again."""
+        silent_looks, reads = 0, topic.reads
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+            silent_looks = silent_looks + 1 if topic.reads == reads else 0
+            reads = topic.reads
+            if silent_looks >= SILENT_LOOKS_MAX:
+                self._tell_problem(topic.failure or f"cluster {self.spec.name!r} does not answer")
+            elif not silent_looks:
+                self._tell_read()
+
     async def _tell_later(self) -> None:
+        """Write what could not be written before."""
         failures = 0
         while True:
             if not self._untold:

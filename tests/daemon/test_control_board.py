@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -84,6 +86,40 @@ def test_what_becomes_of_the_topic_is_an_event_of_every_route_that_heeds_it(
     for route in routes:
         assert told(route) == ["control_topic_not_read", "control_topic_read", "kept_topic_begun_anew"]
         assert events[route].begun_anew[CONTROL_TOPIC]["cluster"] == "aggregate"
+
+
+@pytest.mark.timeout(120)
+def test_a_destination_that_answers_no_more_is_told_of_and_that_it_does_again(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, board = boarded(cluster, tmp_path)
+    route, pid = RouteName("one"), there.pids[1]
+    events = RouteEvents(route, SystemClock())
+    monkeypatch.setattr(control_board, "LOOK_INTERVAL_MS", 300)
+
+    def told() -> list[str]:
+        return [event["name"] for event in events.describe()]
+
+    async def main() -> None:
+        running = asyncio.create_task(board.run())
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await until(lambda: board.is_read and board.problem is None)
+                board.listen(route, lambda: None, events)
+                os.kill(pid, signal.SIGSTOP)
+                await until(lambda: board.problem is not None)
+                os.kill(pid, signal.SIGCONT)
+                await until(lambda: board.problem is None)
+                wish = Pause(at_ms=1, by="somebody")
+                await board.put([(pause_key(route, None), asdict(wish))])
+                assert (await board.wishes(route)).pause == wish
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(main())
+    assert told() == ["control_topic_not_read", "control_topic_read"]
 
 
 def test_what_is_put_at_once_waits_until_the_topic_is_at_hand(
