@@ -23,6 +23,7 @@ from mirrormaker.plan.fit import (
     fit_notices,
     hidden_notices,
     own_right_notices,
+    parking_notices,
     size_notices,
     source_right_notices,
 )
@@ -59,6 +60,7 @@ from mirrormaker.plan.topics import (
     plan_topics,
 )
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
+from mirrormaker.topology.further_topics import parked_topic
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, TopicSpec, Topology
 from mirrormaker.topology.naming import compile_naming
@@ -259,6 +261,8 @@ class _Draft:
             further = sorted(planned.written[topic] - {name})
             self.notices += source_right_notices(route, source.topics[topic])
             self.notices += fit_notices(route, source.topics[topic], copies[name], declared.get(name))
+            if (parked := parked_topic(route, name)) is not None:
+                self.notices += parking_notices(route, source.topics[topic], copies.get(parked))
             for each in further:
                 self.notices += size_notices(route, source.topics[topic], copies[each])
             committed = positions.get(topic, {})

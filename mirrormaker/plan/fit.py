@@ -49,6 +49,20 @@ def size_notices(route: RouteSpec, source: ObservedTopic, written: ObservedTopic
         yield Notice(kind=NoticeKind.MESSAGE_SIZE, about=about, message=message)
 
 
+def parking_notices(
+    route: RouteSpec, source: ObservedTopic, parked: ObservedTopic | None
+) -> Iterator[Notice]:
+    """Partitions of a source topic whose dead letters have no place in `parked`, where these go."""
+    if parked is not None and 0 < parked.partitions < source.partitions:
+        message = (
+            f"{parked.partitions} partitions, the source topic that parks there has {source.partitions}: "
+            "the others stand ('on.partition_mismatch'); "
+            f"say 'partitions: {source.partitions}' of it in 'topics' of the cluster {route.destination!r}"
+        )
+        about = f"{route.name}: {source.name} -> {parked.name}"
+        yield Notice(kind=NoticeKind.PARTITIONS, about=about, message=message)
+
+
 def hidden_notices(about: str, cluster: ObservedCluster, names: Iterable[str]) -> Iterator[Notice]:
     """Topics of these that the cluster does not let see."""
     for name in names:

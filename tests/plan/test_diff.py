@@ -583,6 +583,22 @@ def test_a_copy_with_more_partitions_is_copied_to_where_somebody_wants_that(
     assert told.endswith("4 partitions, the source has 2: some stay empty")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_copy_that_takes_dead_letters_and_has_too_few_partitions_is_told_of(is_there: bool) -> None:
+    letters, copied = topic("flights.dead-letters", 1), topic("jfk.flights.dead-letters", 1)
+    here, there = cluster(JFK, topic("flights", 2), letters), cluster(AGGREGATE, *[copied] * is_there)
+    on, both = FailurePolicies(record_error=RecordErrorPolicy.PARK), TopicSelection(include=("flights.*",))
+    park = route(topics=both, transforms=ALL_IN_ONE, on=on)
+    assert notices(plan(topology(park), world(here, there)), NoticeKind.PARTITIONS) == [
+        "jfk-to-aggregate: flights -> jfk.flights.dead-letters: 1 partitions, the source topic that parks "
+        "there has 2: the others stand ('on.partition_mismatch'); say 'partitions: 2' of it in 'topics' of "
+        "the cluster 'aggregate'"
+    ]
+    declared = {AGGREGATE: {"jfk.flights.dead-letters": TopicSpec(partitions=2)}}
+    mended = plan(topology(park, declared=declared), world(here, there))
+    assert [told for told in notices(mended, NoticeKind.PARTITIONS) if "parks" in told] == []
+
+
 def test_a_topic_that_is_to_grow_needs_the_right_to_be_altered() -> None:
     may_write = topic("jfk.flights", 1, rights=frozenset({WRITE}))
     seen = world(cluster(JFK, topic("flights", 2)), cluster(AGGREGATE, may_write))
