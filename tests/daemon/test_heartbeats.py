@@ -90,6 +90,7 @@ def test_heartbeats_that_the_source_has_no_more_are_passed_over_and_fail_no_rout
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
     wait_newer()
     delete_topic(source, TOPIC)
+    create(source, TOPIC, 1)
     produce(source, "flights", range(10, 20), 1)
     told = wait_newer()
     assert (told["state"], told["halts"]) == ("running", [])
