@@ -228,7 +228,8 @@ class ControlBoard:
             silent_looks = silent_looks + 1 if topic.reads == reads else 0
             reads = topic.reads
             if silent_looks >= SILENT_LOOKS_MAX:
-                self._tell_problem(topic.failure or f"cluster {self.spec.name!r} does not answer")
+                silence = f"cluster {self.spec.name!r}: nothing answers for {CONTROL_TOPIC}"
+                self._tell_problem(topic.failure or silence)
             elif not silent_looks:
                 self._tell_read()
 
