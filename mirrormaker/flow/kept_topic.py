@@ -28,7 +28,7 @@ from broker.client.fetch import (
     version_limit,
 )
 from broker.client.metadata import ClusterMetadata
-from broker.client.offsets import earliest_offsets, latest_offsets
+from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.client.operations import CREATE, DESCRIBE, READ, WRITE
 from broker.client.producer import Producer, ProducerSettings
 from broker.client.record_cursor import RecordCursor
@@ -164,10 +164,12 @@ class KeptTopic:
         await self._moved.wait()
         self._check()
 
-    async def read_to_end(self) -> None:
-        """Return when all that was acknowledged before the call has been read.
+    async def read_to_end(self, *, awaits_transactions: bool = True) -> None:
+        """Return when all that was acknowledged before the call has been read; without `awaits_transactions`
+        what lies in front of all transactions that are open.
 
-        Raises RequestTimedOutError, as while a transaction is open below it, and what following failed with.
+        Raises RequestTimedOutError, as while a transaction is open that is awaited, and what following failed
+        with.
         """
         behind: dict[TopicPartition, int] = {}
         try:
@@ -175,7 +177,7 @@ class KeptTopic:
                 while True:
                     self._check()
                     incarnation = self.incarnation
-                    behind = await self._ends()
+                    behind = await self._ends(read_committed=not awaits_transactions)
                     while incarnation == self.incarnation and (behind := self._short_of(behind)):
                         await self.changed()
                     if incarnation == self.incarnation:
@@ -193,14 +195,16 @@ class KeptTopic:
         ends = ", ".join(f"{each} is to be read up to {end}" for each, end in behind.items())
         return f"{ends}; a transaction that is open holds back what follows it"
 
-    async def _ends(self) -> dict[TopicPartition, int]:
-        """Ends of all partitions, beyond what readers of committed records see."""
+    async def _ends(self, *, read_committed: bool) -> dict[TopicPartition, int]:
+        """Ends of all partitions, for such readers."""
         retries = self._cluster.retries(self._timeout_ms)
         while True:
             try:
                 await self._make_sure()
                 with self._needing(DESCRIBE):
-                    return await latest_offsets(self._cluster, self._all_partitions())
+                    wanted = dict.fromkeys(self._all_partitions(), LATEST)
+                    found = await list_offsets(self._cluster, wanted, read_committed=read_committed)
+                    return {partition: at.offset for partition, at in found.items()}
             except BrokerError as error:
                 await retries.pause(error)
 

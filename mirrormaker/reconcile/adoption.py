@@ -50,15 +50,19 @@ class Adoption:
         absent = {name for name in names if name not in there or not there[name].exists}
         left = undecided(route, written, Grounds(empty=absent, settled=self._settled))
         left = undecided(route, left, grounds_of(self._board.known_wishes(route.name), there))
-        for look in (self._look_at_positions, self._look_at_ends, self._look_at_ledger):
+        looks = (self._look_at_positions, self._look_at_ends, self._look_at_ledger, self._await_positions)
+        for look in looks:
             if left:
                 left = undecided(route, left, await look(route, left))
         self._settled |= written.keys() - left.keys()
         return {topic: refusal(names) for topic, names in left.items()}
 
-    async def find_begun(self, route: RouteSpec, topics: Collection[str]) -> set[str]:
+    async def find_begun(
+        self, route: RouteSpec, topics: Collection[str], *, awaits_transactions: bool = False
+    ) -> set[str]:
         """Those of these topics of the source that the route has a position in, as of records that go where
-        they go now. Raises BrokerError.
+        they go now. A process that was killed leaves transactions open, until the route goes on or they time
+        out: what lies behind them is found where it `awaits_transactions`. Raises BrokerError.
         """
         partitions = self._source.metadata.topic_partitions(sorted(topics))
         async with route_group(
@@ -69,7 +73,8 @@ class Adoption:
         texts = {source: at.metadata for source, at in committed.items()}
         moved = moved_copies(texts, route, self._destination.cluster_id)
         if route.delivery is Delivery.EXACTLY_ONCE:
-            kept, naming = await self._kept(route), compile_naming(route.source, route.topics)
+            kept = await self._kept(route, awaits_transactions=awaits_transactions)
+            naming = compile_naming(route.source, route.topics)
             cluster_id = self._source.cluster_id
             moved = moved_topics(kept, cluster_id, naming, moved)
             found |= begun_topics(kept, cluster_id, naming)
@@ -87,12 +92,17 @@ class Adoption:
     async def _look_at_positions(self, route: RouteSpec, written: Written) -> Grounds:
         return Grounds(positioned=await self.find_begun(route, written))
 
-    async def _kept(self, route: RouteSpec) -> tuple[KeptPosition, ...]:
+    async def _await_positions(self, route: RouteSpec, written: Written) -> Grounds:
+        if route.delivery is not Delivery.EXACTLY_ONCE:
+            return Grounds()
+        return Grounds(positioned=await self.find_begun(route, written, awaits_transactions=True))
+
+    async def _kept(self, route: RouteSpec, *, awaits_transactions: bool) -> tuple[KeptPosition, ...]:
         metadata = await self._destination.refresh([POSITIONS_TOPIC])
         if not metadata.partitions(POSITIONS_TOPIC):
             return ()  # looking makes no topic
         async with KeptTopic(self._destination, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
-            await kept.read_to_end()
+            await kept.read_to_end(awaits_transactions=awaits_transactions)
             return tuple(read_positions(kept.entries()).get(route.name, ()))
 
     async def _look_at_ends(self, route: RouteSpec, written: Written) -> Grounds:

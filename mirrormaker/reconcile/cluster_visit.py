@@ -225,7 +225,7 @@ class ClusterVisit:
 
     async def _read_kept_positions(self) -> KeptPositions:
         async with KeptTopic(self.cluster, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
-            await kept.read_to_end()
+            await kept.read_to_end(awaits_transactions=False)
             return read_positions(kept.entries())
 
     async def _creatable(self, rights: Rights, names: Collection[str]) -> frozenset[str] | None:

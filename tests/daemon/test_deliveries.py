@@ -69,6 +69,30 @@ def test_exactly_once_neither_loses_nor_doubles_whenever_the_mirror_is_killed(
     assert numbers_at(destination) == Counter(range(written))
 
 
+def test_a_transaction_that_a_killed_process_left_open_holds_up_no_start(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """Among the positions: whoever fences the bucket ends it, before anything waits for it."""
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="exactly_once", buckets=1)
+    running.start()
+    wait_until(lambda: numbers_at(destination).total() == 30, "everything is committed")
+    running.kill()
+    name = transactional_id("jfk-to-aggregate", ProducerKey(0, 0, None))
+    killed = Producer({"bootstrap.servers": address(destination), "transactional.id": name, "log_level": 0})
+    killed.init_transactions(PATIENCE_SECONDS)
+    killed.begin_transaction()
+    killed.produce(POSITIONS, b"{}", b"{}", partition=0)
+    assert killed.flush(PATIENCE_SECONDS) == 0
+    write(source, range(30, 40))
+    running.start()
+    wait_until(lambda: numbers_at(destination) == Counter(range(40)), "it goes on")
+    assert events(running, "route_failed") == []
+    assert running.stop() == 0
+
+
 @pytest.mark.long
 def test_exactly_once_holds_where_the_work_is_cut_otherwise_while_it_runs_and_after_a_kill(
     clusters: Clusters, mirror: MirrorFactory
