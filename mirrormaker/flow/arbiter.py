@@ -346,6 +346,9 @@ class Arbiter:
     def _start(
         self, task: Coroutine[None, None, None], source: TopicPartition, trouble: Trouble | None = None
     ) -> None:
+        if self.failure is not None:  # the route ends: what else is met is met again when it is resumed
+            task.close()
+            return
         self._under_way[source] = trouble
         self._tasks.create_task(self._carry_out(task, source), name=f"trouble of {source}")
 

@@ -169,7 +169,9 @@ def _result(
     """Somebody else's having done it is no failure."""
     if error is None:
         return StepResult(step=step, error=None, refused=refused or {})
-    if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+    is_there = error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    has_as_many = error.code is ErrorCode.INVALID_PARTITIONS and isinstance(step, AddPartitions)
+    if is_there or has_as_many:
         return StepResult(step=step, error=None, code=error.code)
     return StepResult(step=step, error=str(_explained(step, error)), code=error.code)
 

@@ -27,6 +27,7 @@ from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.standing import Standing, standing_of
 from mirrormaker.flow.trouble import (
     FULL_CODES,
+    NO_POSITION,
     OBSTACLES,
     PASSING,
     UNAUTHORIZED_CODES,
@@ -445,6 +446,7 @@ def test_a_release_holds_where_the_position_went_back_with_what_the_source_lost(
     scene = Scene(FailurePolicies(source_truncated=FailurePolicy.FAIL))
     scene.run(lambda: scene.arbiter.meet(trouble))
     scene.kept.released.add(SOURCE)
+    scene.arbiter.failure = None  # at the route's next start
     scene.leave_and_return(position)
     scene.run(lambda: scene.arbiter.joined([SOURCE]))
     assert scene.notes == [trouble]
@@ -661,3 +663,21 @@ def test_refusals_of_the_source_are_halts_where_a_policy_is_about_them(code: Err
     scene.machine.source_failed(SOURCE, ProtocolError(code), 0)
     unauthorized = kind_of_refusal(code) is TroubleKind.UNAUTHORIZED
     assert scene.state == (("halted", "unauthorized") if unauthorized else ("unreadable", None))
+
+
+def test_what_is_met_once_the_route_fails_is_left_to_its_next_start() -> None:
+    scene = Scene(FailurePolicies(partition_mismatch=FailurePolicy.FAIL))
+    first, second = (
+        Trouble(
+            kind=TroubleKind.PARTITION_MISMATCH,
+            source=TopicPartition(topic, WHOLE_TOPIC),
+            position=NO_POSITION,
+            resume_at=NO_POSITION,
+            problem="too few",
+        )
+        for topic in ("flights", "planes")
+    )
+    scene.run(lambda: scene.arbiter.meet(first))
+    scene.arbiter.meet(second)  # the route's tasks are over
+    assert (scene.arbiter.failure, scene.ends) == (first, 1)
+    assert scene.kept.halts.keys() == {first.source}

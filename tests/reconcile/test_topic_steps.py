@@ -10,7 +10,7 @@ from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from broker.errors import ErrorCode
 from broker.telemetry import logger
-from mirrormaker.plan.steps import ChangeSettings, CreateTopic, SettingChange
+from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange
 from mirrormaker.reconcile.apply import apply_steps
 from mirrormaker.reconcile.repair import Repairer
 from mirrormaker.reconcile.topic_steps import take_topic_steps
@@ -28,6 +28,11 @@ def test_what_somebody_else_did_is_done_but_not_by_the_step(cluster: ClusterFact
     async def main() -> None:
         async with Cluster(node.bootstrap) as destination:
             told = [result for _ in range(2) for result in await take_topic_steps(Admin(destination), [step])]
+            assert [(result.error, result.is_own) for result in told] == [(None, True), (None, False)]
+            grown = AddPartitions(cluster=step.cluster, name=step.name, have=1, partitions=3)
+            told = [
+                result for _ in range(2) for result in await take_topic_steps(Admin(destination), [grown])
+            ]
             assert [(result.error, result.is_own) for result in told] == [(None, True), (None, False)]
 
     run(main)
