@@ -94,13 +94,15 @@ class LaneLedger:
         at = bisect_right(pages, offset, key=lambda page: page.first)
         return LaneMap(_around(pages, at)).forward(offset)
 
-    def back(self, offset: int) -> Translation:
-        """What an offset of the destination is at the source; see `LaneMap`."""
+    def back(self, offset: int, since: int = 0) -> Translation:
+        """What an offset of the destination is at the source; see `LaneMap`. `since`: within the
+        `unknown` of what was told without it, or its end.
+        """
         pages = self.pages()
         if not self._is_straight or any(page.to_first is None for page in pages):
-            return self._whole_map().back(offset)
+            return self._whole_map().back(offset, since)
         at = bisect_right(pages, offset, key=lambda page: page.to_first or 0)
-        return LaneMap(_around(pages, at)).back(offset)
+        return LaneMap(_around(pages, at)).back(offset, since)
 
     def _whole_map(self) -> LaneMap:
         if self._map is None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from mirrormaker.ledger.page import NOWHERE_KNOWN, Page
 from mirrormaker.ledger.stretches import Stretch, Stretches
@@ -45,6 +46,13 @@ class Standing(Enum):
     """It is known what lies before and after it; the translated one is where what lies before it ends."""
 
 
+class UnknownStretch(NamedTuple):
+    """Source offsets that no page tells of, or of which none tells where they are."""
+
+    first: int
+    next: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
     """What an offset is at the other side."""
@@ -53,6 +61,8 @@ class Translation:
     """None: nothing is known, or only the first that there is certainly misses nothing."""
     standing: Standing
     is_exact: bool = True
+    unknown: UnknownStretch | None = None
+    """What comes first, where nobody knows what of it was copied, and so decides."""
 
 
 NOTHING_KNOWN = Translation(offset=None, standing=Standing.UNRECORDED, is_exact=False)
@@ -118,32 +128,40 @@ class LaneMap:
         if index == len(self._later):
             return Translation(offset=self.to_next, standing=Standing.BETWEEN, is_exact=self._is_end_known)
         stretch = self._later[index]
-        if stretch.first > offset:
+        unknown = None if stretch.is_known else UnknownStretch(max(stretch.first, offset), stretch.next)
+        if unknown is not None or stretch.first > offset:
             return Translation(
                 offset=self._least[index],
-                standing=Standing.BETWEEN,
-                is_exact=stretch.is_known and self._least[index] == self._least_known[index],
+                standing=Standing.BETWEEN if stretch.first > offset else Standing.UNRECORDED,
+                is_exact=unknown is None and self._least[index] == self._least_known[index],
+                unknown=unknown,
             )
-        if not stretch.is_known:
-            return Translation(offset=self._least[index], standing=Standing.UNRECORDED, is_exact=False)
         at = stretch.to + offset - stretch.first
         following = slice(index + 1, index + 2)
         least = min([at, *self._least[following]])
         is_exact = least == min([at, *self._least_known[following]])
         return Translation(offset=least, standing=Standing.COPIED, is_exact=is_exact)
 
-    def back(self, offset: int) -> Translation:
-        """What an offset of the destination is at the source."""
+    def back(self, offset: int, since: int = 0) -> Translation:
+        """What an offset of the destination is at the source, where that has nothing of its own from there up
+        to `since`.
+        """
         if self.is_empty:
             return NOTHING_KNOWN
-        index = bisect_right(self._most, offset)
+        index = max(
+            bisect_right(self._most, offset),
+            bisect_right(self._earlier, since, key=lambda stretch: stretch.next),
+        )
         if index == len(self._earlier):
-            is_end = offset == max(self._most, default=offset)
+            is_end = offset <= max(self._most, default=offset)
             standing = Standing.END if is_end else Standing.BEYOND
             return Translation(offset=self.next, standing=standing, is_exact=is_end)
         stretch = self._earlier[index]
         if not stretch.is_known:
-            return Translation(offset=stretch.first, standing=Standing.UNRECORDED, is_exact=False)
+            unknown = UnknownStretch(max(stretch.first, since), stretch.next)
+            return Translation(
+                offset=unknown.first, standing=Standing.UNRECORDED, is_exact=False, unknown=unknown
+            )
         if stretch.to > offset:
             if index == 0 and offset < self._least[0]:
                 return _BEFORE

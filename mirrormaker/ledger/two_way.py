@@ -5,6 +5,9 @@ by the route back (`back`, that one's). Whoever goes on at the other side should
 not passed here: so of the first such record of either kind, the one that comes first counts. Where there is
 none of either, he goes on behind all that is known. What was born there and has not come here yet, while a
 route back is at work, he has not passed either.
+
+Where a route goes on behind what came by the other one, as after a switch, its ledger tells nothing of that
+stretch. That one's does: nothing of it is the route's.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def _is_ahead(offset: int, there: LaneLedger, back: LaneLedger | None) -> bool:
 def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -> Translation:
     if back is None or not len(back):
         return NOTHING_KNOWN if there is None else there.forward(offset)
-    found = [_forward(offset, there), _backward(offset, back)]
+    found = [_forward(offset, there, back), _backward(offset, there, back)]
     candidates = [each.candidate for each in found if each.candidate is not None]
     if candidates:
         return min(candidates, key=_place)
@@ -73,10 +76,12 @@ def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -
     )
 
 
-def _forward(offset: int, there: LaneLedger | None) -> _Found:
+def _forward(offset: int, there: LaneLedger | None, back: LaneLedger) -> _Found:
     if there is None or there.to_first is None:
         return _Found()
     told = there.forward(offset)
+    while (unsure := _unsure_from(told, back)) is not None:
+        told = there.forward(unsure)
     if told.standing is Standing.BEFORE:
         return _Found(candidate=Translation(offset=there.to_first, standing=Standing.BETWEEN))
     if told.offset is None:
@@ -86,13 +91,25 @@ def _forward(offset: int, there: LaneLedger | None) -> _Found:
     return _Found(candidate=told)
 
 
-def _backward(offset: int, back: LaneLedger) -> _Found:
+def _backward(offset: int, there: LaneLedger | None, back: LaneLedger) -> _Found:
     told = back.back(offset)
+    while (unsure := _unsure_from(told, there)) is not None:
+        told = back.back(offset, unsure)
     if told.standing is Standing.BEFORE:
         return _Found(candidate=Translation(offset=back.first_copied, standing=Standing.BETWEEN))
     if told.offset is None:
         return _Found()
     return _Found(end=told) if told.standing in _ENDS else _Found(candidate=told)
+
+
+def _unsure_from(told: Translation, other: LaneLedger | None) -> int | None:
+    """Where what was told depends on a stretch of which nothing is known: the end of that, or of what of it
+    came by the other lane, as its ledger says; None where nothing of it did.
+    """
+    if told.unknown is None or other is None:
+        return None
+    came_until = min(mirrored_until(other, told.unknown.first), told.unknown.next)
+    return came_until if came_until > told.unknown.first else None
 
 
 def _place(translation: Translation) -> int:

@@ -11,6 +11,9 @@ from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import Page
 from mirrormaker.ledger.two_way import mirrored_until, read_again, translate
 
+MARKER = -1
+"""In place of a record."""
+
 
 @dataclass
 class Place:
@@ -54,6 +57,29 @@ class Pair:
         target.ledger.put(page)
         target.read_to = end
 
+    def mark(self, place: int, count: int) -> None:
+        """Markers, which no route copies."""
+        for _ in range(count):
+            self.places[place].records.append(MARKER)
+
+    def switch(self, to: int) -> None:
+        """As failover groups do: all is copied there, and the way back goes on behind what came by the way
+        forth; no page tells of that.
+        """
+        source, target = self.places[1 - to], self.places[to]
+        self.copy(to, len(source.records))
+        source.read_to = mirrored_until(target.ledger, source.read_to)
+
+    def take(self, what: str, place: int, count: int) -> None:
+        if what == "switch":
+            self.switch(place)
+        else:
+            {"write": self.write, "mark": self.mark, "copy": self.copy}[what](place, count)
+
+
+def _without_markers(records: list[int]) -> list[int]:
+    return [record for record in records if record != MARKER]
+
 
 def _run(offset: int):  # type: ignore[no-untyped-def]
     from mirrormaker.flow.chunk import SourceRun
@@ -62,7 +88,8 @@ def _run(offset: int):  # type: ignore[no-untyped-def]
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["write", "copy"]), st.integers(0, 1), st.integers(1, 5)), max_size=30
+    st.tuples(st.sampled_from(["write", "copy", "mark", "switch"]), st.integers(0, 1), st.integers(1, 5)),
+    max_size=30,
 )
 
 
@@ -73,28 +100,55 @@ def test_whoever_changes_sides_finds_what_he_has_not_passed_from_the_first_of_it
 ) -> None:
     pair = Pair()
     for what, place, count in taken:
-        if what == "write":
-            pair.write(place, count)
-        else:
-            pair.copy(place, count)
+        pair.take(what, place, count)
     for to in (0, 1):
-        pair.copy(to, pair.count)
+        pair.write(1 - to, 1)
+        pair.copy(to, len(pair.places[1 - to].records))
     for at in (0, 1):
         here, there = pair.places[at], pair.places[1 - at]
-        assert sorted(here.records) == sorted(there.records) == list(range(pair.count))
+        assert sorted(_without_markers(here.records)) == list(range(pair.count))
+        assert sorted(_without_markers(there.records)) == list(range(pair.count))
         for offset in range(len(here.records) + 1):
-            passed = set(here.records[:offset])
+            passed = {MARKER, *here.records[:offset]}
             wanted = next(
                 (place for place, record in enumerate(there.records) if record not in passed),
                 len(there.records),
             )
-            if not pair.count:
-                continue
             told = translate(offset, there.ledger, here.ledger)
-            assert (told.offset, told.is_exact) == (wanted, True), (offset, here.records, there.records)
+            assert told.is_exact, (offset, here.records, there.records)
+            assert told.offset is not None
+            between = sorted((told.offset, wanted))
+            assert not _without_markers(there.records[slice(*between)]), (offset, here.records, there.records)
+            passed.discard(MARKER)
             for start in (0, wanted, len(there.records)):
                 again = sum(record in passed for record in there.records[start:])
                 assert read_again(offset, start, there.ledger, here.ledger) == again
+
+
+def test_after_a_round_trip_positions_are_told_exactly_in_and_behind_what_came_by_the_way_back() -> None:
+    pair = Pair()
+    for side in (0, 1, 0, 1, 0):
+        pair.switch(side)
+        pair.write(side, 10)
+    pair.copy(1, 10)
+    home, standby = pair.places
+    for offset in range(51):
+        forth = translate(offset, standby.ledger, home.ledger)
+        back = translate(offset, home.ledger, standby.ledger)
+        assert [(each.offset, each.is_exact) for each in (forth, back)] == [(offset, True)] * 2
+
+
+def test_records_that_neither_ledger_tells_of_are_not_passed_over() -> None:
+    pair = Pair()
+    for side in (0, 1, 0):
+        pair.switch(side)
+        pair.write(side, 10)
+    home, standby = pair.places
+    standby.read_to += 3
+    pair.copy(1, 10)
+    told = [translate(offset, standby.ledger, home.ledger) for offset in (19, 21, 23, 24)]
+    places = [(each.offset, each.is_exact) for each in told]
+    assert places == [(10, False), (10, False), (20, True), (21, True)]
 
 
 @settings(deadline=None)
@@ -104,15 +158,15 @@ def test_whoever_changes_sides_while_both_ways_lag_misses_nothing_and_is_told_wh
 ) -> None:
     pair = Pair()
     for what, place, count in taken:
-        pair.write(place, count) if what == "write" else pair.copy(place, count)
+        pair.take(what, place, count)
     for at in (0, 1):
         here, there = pair.places[at], pair.places[1 - at]
         for offset in range(len(here.records) + 1):
             told = translate(offset, there.ledger, here.ledger, here.read_to)
-            passed = set(here.records[:offset])
+            passed = set(_without_markers(here.records[:offset]))
             if told.offset is None:
                 continue
-            assert passed.issuperset(there.records[: told.offset])
+            assert passed.issuperset(_without_markers(there.records[: told.offset]))
             assert told.offset <= len(there.records)
             if told.is_exact and len(there.ledger):
                 assert passed.issubset(there.records)
@@ -126,7 +180,8 @@ def test_the_way_back_begins_at_the_first_record_that_did_not_come_by_the_way_fo
 ) -> None:
     pair = Pair()
     for what, place, count in taken:
-        pair.write(place, count) if what == "write" else pair.copy(1, count)
+        if what in ("write", "copy"):
+            pair.take(what, place if what == "write" else 1, count)
     standby = pair.places[1]
     own = [offset for offset, record in enumerate(standby.records) if record in standby.own]
     for start in range(len(standby.records) + 1):
