@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -70,7 +71,8 @@ def _audit(options: argparse.Namespace) -> int:
         span_ms=options.window,
         is_deep=options.deep,
     )
-    audits = asyncio.run(audit_routes(topology, order))
+    with contextlib.redirect_stdout(sys.stderr):  # what functions of a route print is no data of a command
+        audits = asyncio.run(audit_routes(topology, order))
     hops = compare_hops(audits)
     if options.output == "json":
         sys.stdout.write(json.dumps(render_json(audits, hops), indent=2) + "\n")

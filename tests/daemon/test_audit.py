@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,6 +299,19 @@ def test_deep_copies_filters_and_changes_are_judged_by_what_the_route_does(
     assert [each[0] for each in found(audit(running.file, "--deep")[1])] == ["unexplained"], (
         "it is not masked"
     )
+
+
+def test_what_a_function_prints_is_not_among_what_an_audit_tells(
+    sides: Sides, copied: Callable[..., MirrorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "telling.py").write_text("def change(record):\n    print('seen')\n    return record\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    running = copied("telling", numbered(range(20)), transforms=[{"function": "telling:change"}])
+    code, route = audit(running.file, "--deep")
+    assert (code, route["equal"]) == (0, 20)
+    told = mirrormaker("audit", str(running.file), "--deep")
+    assert "seen" not in told.stdout
+    assert told.stderr.count("seen") == 20
 
 
 def wait_audited(
