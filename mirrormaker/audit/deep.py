@@ -45,7 +45,7 @@ class DeepAudit:
         self._view = view
         self._new_tally = tally
         self._expectations = Expectations(view, with_sums=tally is not None)
-        self._prior = PriorRecords(view)
+        self._prior = PriorRecords(view, self._expectations)
 
     async def partition(self, source: TopicPartition) -> PartitionAudit:
         """Compare one partition of the source with what became of it. Raises BrokerError,
@@ -89,6 +89,7 @@ class DeepAudit:
                     destination=to,
                     delivery=view.route.delivery,
                     is_exclusive=view.is_exclusive,
+                    is_shared=len(view.lanes_to(to)) > 1,
                     destination_start=view.to_starts[to],
                     written_meanwhile=Range(view.to_ends[to], view.to_reached[to]),
                     is_source_compacted=source.topic in view.compacted_sources,
@@ -120,8 +121,7 @@ class DeepAudit:
     ) -> None:
         tell = None if tally is None else partial(tally.add, destination=True)
         before = self._prior.bytes
-        expectation = self._expectations.of(source, to, number, tells_filtered=True)
-        await self._prior.judge(source, to, expectation, findings, tell)
+        await self._prior.judge(source, to, number, findings, tell)
         self.bytes += self._prior.bytes - before
 
     def _is_elsewhere(

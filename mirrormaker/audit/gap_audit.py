@@ -23,7 +23,7 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import columns_of, items_of
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
-from mirrormaker.audit.lane_runs import Pass, may_lack, pass_before
+from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, may_lack, pass_before
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
@@ -88,14 +88,18 @@ class GapAudit:
         self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
     ) -> list[int]:
         """Look behind the records of these passes. Source offsets of records that are at the destination
-        though no page says so. Raises BrokerError, CorruptRecordsError.
+        though no page says so, be it behind those of other lanes. Raises BrokerError, CorruptRecordsError.
         """
         found: list[int] = []
         has_markers = self._view.route.delivery is Delivery.EXACTLY_ONCE
         single: list[Range] = []
         gaps: list[Range] = []
-        for gap in self._gaps(source, to, passes):
-            (single if has_markers and gap.length == 1 else gaps).append(gap)
+        beside: list[Range] = []
+        for gap, is_own in self._gaps(source, to, passes):
+            if is_own:
+                (single if has_markers and gap.length == 1 else gaps).append(gap)
+            elif not has_markers or gap.length > 1:
+                beside.append(gap)
         if not self._view.is_exclusive:  # whatever stands there, somebody may have written it
             findings.outcomes[Outcome.OTHERS] += total(gaps)
             return []
@@ -104,6 +108,8 @@ class GapAudit:
         try:
             for gap in gaps[:GAPS_READ_MAX]:
                 found += await self._read_gap(source, to, gap, findings)
+            for gap in beside[:GAPS_READ_MAX] if self._may_be_beside(source) else ():
+                found += await self._read_gap(source, to, gap, Findings())  # for that lane to judge
         finally:
             await destination.release_lane(self._lane_there)
         self._lane_there = MARKERS_LANE
@@ -126,14 +132,16 @@ class GapAudit:
         share = MARKERS_OF_ALL_READ_MAX / len(self._view.passes)
         return min(MARKERS_READ_MAX, int(share + system_random()))
 
-    def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
+    def _gaps(
+        self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]
+    ) -> Iterator[tuple[Range, bool]]:
+        """Offsets of which no page knows, and whether they are behind a record of these passes."""
         view = self._view
         index = view.indexes.get(to, DestinationIndex(()))
         within = self._places(source, to, passes).within(Range(0, self._view.to_ends[to]))
         made = joined(part for each in passes for part in each.made)
         for gap in (part for whole in index.gaps(within) for part in outside(made, whole)):
-            if any(index.is_neighbour(each, gap.first) for each in passes):
-                yield gap
+            yield gap, any(index.is_neighbour(each, gap.first) for each in passes)
         self.looked_to[source, to] = max(*within, self.looked_to.get((source, to), 0))
 
     def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
@@ -156,6 +164,18 @@ class GapAudit:
             return Range(first, view.to_ends[to] if is_at_end else behind)
         nexts = [at for each in placed if (at := each.place_from(window.next)) is not None]
         return Range(first, max(nexts, default=behind))
+
+    def _may_be_beside(self, source: TopicPartition) -> bool:
+        """Whether at most once wrote records of the partition, of what is judged, that no page tells of: what
+        stands before them may be of another lane.
+        """
+        view = self._view
+        passes = [each for _, to in view.data_lanes(source) for each in view.passes.get((source, to), ())]
+        judged = Range(view.begun_at(source, passes), OFFSET_MAX).within(view.windows[source])
+        covered = joined(part for each in passes for part in each.covered_parts(judged))
+        return any(
+            each.within(part).length for part in outside(covered, judged) for each in view.may_be_lost(source)
+        )
 
     # ---- what
 

@@ -22,6 +22,9 @@ from mirrormaker.topology.model import Delivery
 PAIRS_MAX = 20_000
 """What stands apart, or is a stranger, is named at the latest when it is about so much."""
 
+PRIOR_RECORDS_MAX = 50_000
+"""Of what stands before all that the ledger knows, the last that another lane may have left there."""
+
 PAIRS_KEPT = 2 * WINDOW
 """The last of what stands apart, which is named with what comes."""
 
@@ -284,7 +287,7 @@ class LaneComparison:
         for pair in pairs:
             self._tell_tally(_due(pair.source), pair.destination)
         lacking = [self._counted(pair.source) for pair in pairs]
-        extra = [self._counted(pair.destination) for pair in pairs]
+        extra = [self._counted(self._prior_or_strange(pair.destination)) for pair in pairs]
         self._name_moved(lacking, extra)
         self._name_altered_by_place(lacking, extra)
         self._name_altered(lacking, extra)
@@ -294,6 +297,18 @@ class LaneComparison:
         for item in extra:
             if item is not None:
                 self._name_extra(item)
+
+    def _prior_or_strange(self, there: Item | None) -> Item | None:
+        """Nothing, where what was there before may as well be what a process of another lane left."""
+        if there is not None and there.outcome is Outcome.THERE_BEFORE and self._may_be_of_another(there):
+            self.strangers.items.append(there)
+            return None
+        return there
+
+    def _may_be_of_another(self, there: Item) -> bool:
+        terms, first = self._terms, self._index.first
+        is_near = first is not None and first - PRIOR_RECORDS_MAX <= there.offset < first
+        return is_near and terms.is_shared and terms.delivery is Delivery.AT_MOST_ONCE
 
     def _counted(self, item: Item | None) -> Item | None:
         """Nothing, where it is no difference."""

@@ -21,6 +21,8 @@ class LaneTerms:
     delivery: Delivery
     is_exclusive: bool = True
     """Nobody but the route writes to the destination partition."""
+    is_shared: bool = False
+    """Several lanes of the route lead there."""
     destination_start: int = 0
     """First offset that is kept there."""
     written_meanwhile: Range = NOTHING

@@ -16,6 +16,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.entries import columns_of, items_of
 from mirrormaker.audit.expectation import Expectation
+from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GAP_RECORDS_MAX, SLACK_OFFSETS
 from mirrormaker.audit.lane_runs import Pass
@@ -30,10 +31,11 @@ Tell = Callable[[Item], None]
 class PriorRecords:
     """Of one route."""
 
-    def __init__(self, view: RouteView) -> None:
+    def __init__(self, view: RouteView, expectations: Expectations) -> None:
         self._bytes = 0
         """Read of the destination."""
         self._view = view
+        self._expectations = expectations
         self._reading = SourceReading(view)
 
     @property
@@ -45,12 +47,12 @@ class PriorRecords:
         self,
         source: TopicPartition,
         to: TopicPartition,
-        expectation: Expectation,
+        number: int,
         findings: Findings,
         tell: Tell | None = None,
     ) -> None:
-        """Count them, once for each partition of the destination. `expectation`: of that lane. `tell`: called
-        with each. Raises BrokerError, CorruptRecordsError.
+        """Count them, once for each partition of the destination. `number`: of that lane. `tell`: called with
+        each. Raises BrokerError, CorruptRecordsError.
         """
         view = self._view
         within = prior_places(view, source, to)
@@ -58,11 +60,12 @@ class PriorRecords:
             return
         may_be_copies = view.repeaters.are_any
         last: deque[int] = deque(maxlen=GAP_RECORDS_MAX if may_be_copies else 0)
-        count = await self._read_there(to, within, expectation, last, tell)
-        copies = 0
-        if last:
-            known = await self._contents(source, view.passes[source, to], expectation, set(last), len(last))
-            copies = sum(content in known for content in last)
+        count = await self._read_there(to, within, self._expectations.of(source, to, number), last, tell)
+        known = set[int]()
+        for lane, index, passes in view.lanes_to(to) if last else ():
+            expectation = self._expectations.of(lane, to, index, tells_filtered=True)
+            known |= await self._contents(lane, passes, expectation, set(last), len(last))
+        copies = sum(content in known for content in last)
         findings.outcomes[Outcome.REPEATED] += copies
         prior = Outcome.THERE_BEFORE if view.is_exclusive else Outcome.OTHERS
         findings.outcomes[prior] += count - copies
@@ -103,7 +106,7 @@ class PriorRecords:
         wanted: Collection[int],
         count: int,
     ) -> set[int]:
-        """Those of the contents that are in what the route began with."""
+        """Those of the contents that are in what the route began with, of a lane."""
         view = self._view
         first = view.begun_at(source, passes)
         within = Range(first, first + count + SLACK_OFFSETS)

@@ -68,6 +68,9 @@ class Strangers:
         known = self._known
         for item in self.items:
             origin = found.get(item.content)
+            if item.outcome is not None:
+                self._name_prior(item.outcome, origin)
+                continue
             is_explained = origin is not None and origin.explains
             if origin is not None and is_explained and self._is_repeated(origin, item):
                 self._findings.outcomes[Outcome.REPEATED] += 1
@@ -88,6 +91,13 @@ class Strangers:
                 place = origin.offset, item.offset, origin.source
                 self._findings.add(self._terms.difference(DifferenceKind.DOUBLED, *place))
         self.items = []
+
+    def _name_prior(self, outcome: Outcome, origin: Origin | None) -> None:
+        """Of what stands before all that the ledger knows: it counts so, unless another lane brought it."""
+        if origin is None or origin in self._brought or not self._is_of_another(origin):
+            self._findings.outcomes[outcome] += 1
+        else:
+            self._brought.add(origin)
 
     def _is_doubled(self, origin: Origin | None, there: Item) -> bool:
         """Whether the route itself wrote once more, where others may write too, what it never repeats."""

@@ -10,7 +10,7 @@ import pytest
 from broker.embedded import EmbeddedCluster
 from tests.daemon.audits import audit
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess
-from tests.daemon.killed_mirrors import read
+from tests.daemon.killed_mirrors import end_of, read
 from tests.daemon.test_mirror import clusters, create, producer
 
 __all__ = ["clusters"]
@@ -108,3 +108,48 @@ def test_a_copied_topic_may_have_the_name_of_the_topic_for_dead_letters(
     assert values_at(destination, "jfk.orders.dead-letters", 1) == Counter(broken + letters)
     assert running.stop() == 0
     assert equal_records(running) == COUNT, "a lane for nothing but letters is not compared"
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+def test_what_a_killed_process_left_there_and_did_not_write_down_is_told_of_each_topic_that_leads_there(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str
+) -> None:
+    """Before all that the ledger knows, and behind records of the other topic."""
+    source, destination = clusters
+    create(source, "orders", 1)
+    create(source, "orders.dead-letters", 1)
+    running = mirror(
+        source,
+        destination,
+        topics={"include": ["orders.*"]},
+        transforms=[
+            {"drop": {"fields": ["secret"]}, "topics": ["orders"]},
+            {
+                "route": {"to": "{cluster}.{topic}.dead-letters", "when": {"not": {"json": {"field": "id"}}}},
+                "topics": ["orders"],
+            },
+        ],
+        on=PARK,
+        delivery=delivery,
+        commit_interval_ms=60_000,
+    )
+    is_lossy = delivery == "at_most_once"
+    count, end = 0, 0
+    for is_killed in (True, False, True, False):
+        numbers = range(count, count + 10)
+        write(source, "orders", [json.dumps({"number": number}).encode() for number in numbers])
+        write(source, "orders", [b"no JSON %d" % number for number in numbers])
+        write(source, "orders.dead-letters", [b"of a consumer %d" % number for number in numbers])
+        count += 10
+        end += 30 if is_lossy or is_killed else 60
+        running.start()
+        running.until(lambda end=end: end_of(destination, "jfk.orders.dead-letters") == end, "copied")  # type: ignore[misc]
+        if is_killed:
+            running.kill()
+        else:
+            assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, told = audit(running.file, *options)
+        assert (code, told["records"], told["equal"]) == (0, 3 * count, 3 * count), (options, told)
+        outcomes = {} if is_lossy else {"repeated": 60 if options else 30}
+        assert told["outcomes"] == outcomes, options
