@@ -105,7 +105,9 @@ class RouteView:
         return is_exclusive(self.route)
 
     def data_lanes(self, source: TopicPartition) -> list[tuple[int, TopicPartition]]:
-        """The lanes that records take, by their number; not those for notes and dead letters."""
+        """The lanes that records take, by their number; not those for notes, and for dead letters only where
+        their topic takes records of other lanes, too.
+        """
         lane_map = self.lanes[source]
         numbers = sorted(number for lanes in lane_map.targets.values() for number in lanes)
         return [(number, lane_map.destinations[number]) for number in numbers]
@@ -203,7 +205,7 @@ async def view_route(
     selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     wanted = sorted(name for name in selected if not topics or name in topics)
     partitions = metadata.topic_partitions(wanted)
-    lanes, existing = _lay_lanes(route, partitions, there)
+    lanes, existing = _lay_lanes(route, selected, partitions, there)
     positions = await read_positions(route, spec, source, destination, partitions)
     to_ends = await _ends(destination, existing, read_committed=True)
     to_starts = await earliest_offsets(destination, existing)
@@ -257,15 +259,28 @@ async def view_route(
 
 
 def _lay_lanes(
-    route: RouteSpec, partitions: Iterable[TopicPartition], there: ClusterMetadata
+    route: RouteSpec,
+    selected: Iterable[str],
+    partitions: Iterable[TopicPartition],
+    there: ClusterMetadata,
 ) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
-    """Where each partition leads, and all partitions of these topics that there are at the destination."""
+    """Where each partition leads, and all partitions of these topics that there are at the destination.
+    `selected`: all topics that the route takes.
+    """
     transit = RouteTransit(route, BatchLimits())
+    ways = (transit.ways(topic) for topic in selected)
+    taken = {name for each in ways if each.parked is not None for name in (each.main, *each.elsewhere)}
 
     def count_of(topic: str) -> int:
         return len(there.topics[topic].partitions) if topic in there.topics else 1
 
-    lanes = {each: transit.ways(each.topic).lanes(each.partition, count_of) for each in partitions}
+    def lanes_of(source: TopicPartition) -> LaneMap:
+        lanes = transit.ways(source.topic).lanes(source.partition, count_of)
+        parked = None if lanes.parked_lane is None else lanes.destinations[lanes.parked_lane]
+        is_shared = parked is not None and parked.topic in taken and parked.partition < count_of(parked.topic)
+        return lanes.with_letters() if is_shared else lanes
+
+    lanes = {each: lanes_of(each) for each in partitions}
     topics = {to.topic for each in lanes.values() for to in each.destinations}
     return lanes, there.topic_partitions(sorted(topics & there.topics.keys()))
 

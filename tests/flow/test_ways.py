@@ -67,6 +67,16 @@ def test_dead_letters_take_the_lane_of_what_steps_send_to_their_topic(
         assert each.skipped_lane == len(each.destinations) - 1
 
 
+def test_dead_letters_may_be_taken_for_records_like_others_of_their_topic() -> None:
+    lane_map = Ways(main="all", elsewhere=("some",), parked="dead").lanes(1, lambda _: 3)
+    with_letters = lane_map.with_letters()
+    assert with_letters.destinations == lane_map.destinations
+    assert with_letters.targets == {"all": range(1), "some": range(2, 3), "dead": range(1, 2)}
+    assert with_letters.with_letters() is with_letters
+    plain = Ways(main="all").lanes(1, lambda _: 3)
+    assert plain.with_letters() is plain
+
+
 @pytest.mark.parametrize(
     ("include", "name", "is_merged"),
     [("orders.*", "{topic}", True), ("orders", "{topic}", False), ("orders.*", "{topic}.copy", False)],
