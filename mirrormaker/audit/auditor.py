@@ -126,7 +126,10 @@ def _some(names: Collection[str]) -> str:
 
 def _add_sums(view: RouteView, audit: RouteAudit) -> None:
     """Take in what the ledger has added up of partitions."""
+    judged = frozenset(view.partitions)
     for (source, to), passes in view.passes.items():
+        if source not in judged:
+            continue
         sums = [page for each in passes for page in each.sums]
         if to.topic not in view.rewritten_destinations:
             audit.written.setdefault(to, []).extend(sums)

@@ -30,7 +30,7 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
 from mirrormaker.flow.transit import RouteTransit
-from mirrormaker.flow.ways import LaneMap
+from mirrormaker.flow.ways import LaneMap, Ways
 from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
@@ -52,9 +52,9 @@ class RouteView:
     source: Cluster
     destination: Cluster
     partitions: tuple[TopicPartition, ...]
-    """Of the source, by name and number."""
+    """Of the source, by name and number, that are judged."""
     lanes: Mapping[TopicPartition, LaneMap]
-    """Where each leads."""
+    """Where each leads, and each of those whose records stand beside theirs."""
     windows: Mapping[TopicPartition, Range]
     """Source offsets to be judged."""
     source_starts: Mapping[TopicPartition, int]
@@ -203,9 +203,11 @@ async def view_route(
     """
     metadata, there = await source.refresh(), await destination.refresh()
     selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
-    wanted = sorted(name for name in selected if not topics or name in topics)
+    ways = _ways(route, selected)
+    asked = sorted(name for name in selected if not topics or name in topics)
+    wanted = _with_beside(asked, ways) if topics else asked
     partitions = metadata.topic_partitions(wanted)
-    lanes, existing = _lay_lanes(route, selected, partitions, there)
+    lanes, existing = _lay_lanes(ways, partitions, there)
     positions = await read_positions(route, spec, source, destination, partitions)
     to_ends = await _ends(destination, existing, read_committed=True)
     to_starts = await earliest_offsets(destination, existing)
@@ -227,7 +229,7 @@ async def view_route(
         route=route,
         source=source,
         destination=destination,
-        partitions=tuple(partitions),
+        partitions=tuple(metadata.topic_partitions(asked)),
         lanes=lanes,
         windows={each: windows[each].within(Range(0, ends[each])) for each in partitions},
         source_starts=await earliest_offsets(source, partitions),
@@ -258,24 +260,34 @@ async def view_route(
     )
 
 
-def _lay_lanes(
-    route: RouteSpec,
-    selected: Iterable[str],
-    partitions: Iterable[TopicPartition],
-    there: ClusterMetadata,
-) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
-    """Where each partition leads, and all partitions of these topics that there are at the destination.
-    `selected`: all topics that the route takes.
-    """
+def _ways(route: RouteSpec, topics: Iterable[str]) -> dict[str, Ways]:
+    """Of each topic that the route takes."""
     transit = RouteTransit(route, BatchLimits())
-    ways = (transit.ways(topic) for topic in selected)
-    taken = {name for each in ways if each.parked is not None for name in (each.main, *each.elsewhere)}
+    return {topic: transit.ways(topic) for topic in topics}
+
+
+def _with_beside(asked: Collection[str], ways: Mapping[str, Ways]) -> list[str]:
+    """The topics, and those that lead to the same ones: whose a record is there all of them together tell."""
+    written = {name for topic in asked for name in _written(ways[topic])}
+    return sorted(topic for topic, each in ways.items() if not written.isdisjoint(_written(each)))
+
+
+def _written(ways: Ways) -> tuple[str, ...]:
+    parked = () if ways.parked is None else (ways.parked,)
+    return (ways.main, *parked, *ways.elsewhere)
+
+
+def _lay_lanes(
+    ways: Mapping[str, Ways], partitions: Iterable[TopicPartition], there: ClusterMetadata
+) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
+    """Where each partition leads, and all partitions of these topics that there are at the destination."""
+    taken = {name for each in ways.values() for name in (each.main, *each.elsewhere)}
 
     def count_of(topic: str) -> int:
         return len(there.topics[topic].partitions) if topic in there.topics else 1
 
     def lanes_of(source: TopicPartition) -> LaneMap:
-        lanes = transit.ways(source.topic).lanes(source.partition, count_of)
+        lanes = ways[source.topic].lanes(source.partition, count_of)
         parked = None if lanes.parked_lane is None else lanes.destinations[lanes.parked_lane]
         is_shared = parked is not None and parked.topic in taken and parked.partition < count_of(parked.topic)
         return lanes.with_letters() if is_shared else lanes

@@ -195,7 +195,8 @@ def _severed(view: RouteView) -> dict[TopicPartition, list[Range]]:
     """By partition of the source, what it lost after it was copied."""
     severed: dict[TopicPartition, list[Range]] = {each: [] for each in view.partitions}
     for (source, _), passes in view.severed.items():
-        severed[source] += [each.source for each in passes]
+        if source in severed:
+            severed[source] += [each.source for each in passes]
     return severed
 
 

@@ -157,3 +157,9 @@ def test_what_a_killed_process_left_there_and_did_not_write_down_is_told_of_each
         assert (code, told["records"], told["equal"]) == (0, 4 * step, 4 * step), (options, told)
         outcomes = {} if is_lossy else {"repeated": 60 if options else 30}
         assert told["outcomes"] == outcomes, options
+    for options in ((), ("--deep",)):
+        judged = [
+            audit(running.file, *options, "--topic", each) for each in ("orders", "orders.dead-letters")
+        ]
+        assert [code for code, _ in judged] == [0, 0], (options, judged)
+        assert sum(told["equal"] for _, told in judged) == 4 * step, options
