@@ -238,7 +238,7 @@ class FlowMachine:
         """The source has what was read of it so far: fetch on, and ask no more about the past."""
         partition = self._partitions.get(source)
         if partition is not None:
-            partition.enter_epoch(-1)
+            partition.distrust_epoch()
             partition.fetch_not_before_ms = 0
 
     # ---- the destination side

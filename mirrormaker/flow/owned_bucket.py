@@ -225,8 +225,8 @@ class OwnedBucket:
 
     def _epoch_of(self, partition: Partition, lanes: LanePositions) -> int:
         """The leader epoch of a record before these positions, the latest that is known."""
-        if min(lanes) > partition.epoch_start:
-            self._epochs[partition.source] = partition.leader_epoch
+        if (epoch := partition.epochs.before(min(lanes))) >= 0:
+            self._epochs[partition.source] = epoch
         return self._epochs[partition.source]
 
     async def _add_all(self, places: Places) -> Refusals:

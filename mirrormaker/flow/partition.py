@@ -16,6 +16,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.remedies import TOO_LARGE_CODES
 from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble, TroubleKind
 
@@ -39,7 +40,7 @@ class Partition:
         "copied_bytes",
         "copied_chunks",
         "copied_offsets",
-        "epoch_start",
+        "epochs",
         "fetch_bytes",
         "fetch_not_before_ms",
         "former",
@@ -84,8 +85,8 @@ class Partition:
         """The source offset to fetch next: the least of all lanes."""
         self.leader_epoch = leader_epoch
         """Of the record before `position`, or of one that was before it once; -1: not known."""
-        self.epoch_start = position
-        """The first source offset known to be of that epoch."""
+        self.epochs = ReadEpochs(position, leader_epoch)
+        """Of all that was read."""
         self.trouble: Trouble | None = None
         """Why it stands until somebody has it go on; what is queued goes on in any case."""
         self.lanes = tuple(
@@ -232,9 +233,15 @@ class Partition:
         offsets = chunk.next_offset - chunk.first_offset
         self.copied_offsets += offsets if offsets > chunk.count and len(self.lanes) == 1 else chunk.count
 
-    def enter_epoch(self, leader_epoch: int) -> None:
-        """The record before `position` will be of another epoch than before; `position` is still the old."""
-        self.leader_epoch, self.epoch_start = leader_epoch, self.position
+    def distrust_epoch(self) -> None:
+        """Of which epoch the record before `position` is does not count."""
+        self.leader_epoch = -1
+
+    def read_to(self, offset: int, leader_epoch: int, records: memoryview) -> None:
+        """These records were read, from `position` up to `offset`; the one before that is of this epoch."""
+        if leader_epoch != self.leader_epoch:
+            self.epochs.read(self.position, offset, leader_epoch, records)
+            self.leader_epoch = leader_epoch
 
     def extend_to(self, offset: int) -> None:
         """Everything of the source before `offset` is dealt with once the present queues are acknowledged."""
@@ -244,16 +251,18 @@ class Partition:
 
     def begin_anew(self, offset: int) -> None:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
-        self.position = self.epoch_start = self.alone_until = offset
+        self.position = self.alone_until = offset
         self.leader_epoch = -1
+        self.epochs.cut(0)
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
             lane.begin_anew(offset)
 
     def return_to(self, offset: int) -> None:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
-        self.position = self.epoch_start = self.alone_until = offset
+        self.position = self.alone_until = offset
         self.leader_epoch = -1
+        self.epochs.cut(offset)
         for lane in self.lanes:
             lane.return_to(offset)
 

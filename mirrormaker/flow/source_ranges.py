@@ -133,4 +133,4 @@ class SourceRanges:
         if divergence is None or position < found.start:
             return out_of_range(source, position, partition.leader_epoch, found)
         at = Divergence(epoch=divergence.epoch, end_offset=divergence.end_offset)
-        return diverged(source, position, partition.epoch_start, partition.leader_epoch, at)
+        return diverged(source, position, partition.epochs.end_of(at.epoch), at)

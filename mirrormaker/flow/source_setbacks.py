@@ -146,7 +146,7 @@ class SourceSetbacks:
             case TroubleKind.SOURCE_GAP if position < resume_at:
                 self._tally.of(source).offsets_lost_at_source += resume_at - position
                 self._tell_lost(SourceGap(source=source, lost_from=position, resumed_at=resume_at))
-                partition.enter_epoch(-1)
+                partition.distrust_epoch()
                 partition.extend_to(resume_at)
             case TroubleKind.SOURCE_TRUNCATED:
                 resume_at = min(resume_at, position)  # the position may have gone back as well

@@ -79,8 +79,7 @@ class TakingIn:
         if intake.left_out and (new := self._tally.leave_out(partition, intake.left_out)):
             kinds = {kind.value: count for kind, count in new.items()}
             self._facts.append(LeftOut(source=partition.source, offset=answer.offset, kinds=kinds))
-        if intake.leader_epoch != partition.leader_epoch:
-            partition.enter_epoch(intake.leader_epoch)
+        partition.read_to(intake.position, intake.leader_epoch, memoryview(answer.records))
         for chunk in intake.chunks:
             lane = partition.lanes[chunk.lane]
             self._buffer.hold(lane, chunk)
@@ -97,8 +96,7 @@ class TakingIn:
     def _pass_over(self, partition: Partition, answer: FetchedPartition) -> None:
         """The source has nothing that is wanted before `answer.filtered_to`."""
         self._note_answer(partition, answer)
-        if answer.filtered_epoch != partition.leader_epoch:
-            partition.enter_epoch(answer.filtered_epoch)
+        partition.read_to(answer.filtered_to, answer.filtered_epoch, memoryview(answer.records))
         partition.extend_to(answer.filtered_to)
 
 

@@ -142,14 +142,12 @@ def out_of_range(
     return None
 
 
-def diverged(
-    source: TopicPartition, position: int, epoch_start: int, leader_epoch: int, at: Divergence
-) -> Trouble | None:
+def diverged(source: TopicPartition, position: int, epoch_end: int | None, at: Divergence) -> Trouble | None:
     """What it means that the source's log parts from what was read; None: before `position` it does not.
 
-    `epoch_start`: first source offset known to be of `leader_epoch`, that of the last record read.
+    `epoch_end`: where what was read of its epoch ends, None where nothing was read that is newer.
     """
-    end = at.end_offset if at.epoch == leader_epoch else min(at.end_offset, epoch_start)
+    end = at.end_offset if epoch_end is None else min(at.end_offset, epoch_end)
     if end >= position:
         return None
     return _truncated(source, position, end, f", and has others of epoch {at.epoch} or later instead")

@@ -4,6 +4,7 @@ has kept of them is told, and all else is judged.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,35 @@ def test_what_a_source_lost_after_it_was_copied_is_told_and_all_else_is_judged(
         {("altered", 50), ("missing", 150), ("unexplained", 199)},
     )
     assert route["outcomes"]["lost_at_source"] == 50
+
+
+def test_a_route_goes_on_where_the_logs_part_though_one_answer_had_records_of_before_and_behind(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """As when a node that had led is elected that was not in sync: it has all of its epoch. Members of the
+    group are in ZooKeeper, so that nobody begins anew as the node ends.
+    """
+    source, destination = clusters
+    running = copied(clusters, mirror, membership="zookeeper", source_truncated="skip_and_record")
+    assert running.stop() == 0
+    produce(source, "flights", range(100, 107), 1)
+    data, former = tmp_path / "jfk" / "node-1", tmp_path / "former"
+    source.kill_node(1)
+    shutil.copytree(data, former)
+    source.start_node(1)
+    produce(source, "flights", range(107, 150), 1)  # of a newer epoch
+    running.start()
+    running.wait_copied()
+    source.kill_node(1)
+    shutil.rmtree(data)
+    shutil.copytree(former, data)
+    source.start_node(1)
+    produce(source, "flights", range(150, 250), 1)
+    wait_until(lambda: count(destination, "jfk.flights", 1) >= 250, "everything that there is now copied")
+    assert running.stop() == 0
+    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 250)]
+    assert values == list(range(250))
+    assert [value["lost"] for _, value in notes(destination)] == [[107, 150]]
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route), route["outcomes"]) == (0, [], {"lost_at_source": 43}), options

@@ -62,17 +62,19 @@ def test_a_position_that_is_in_range_again_is_no_trouble(position: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "end", "resume_at"),
+    ("epoch_end", "end", "resume_at"),
     [
-        (7, 90, 90),  # the epoch that was read goes on to 90 only
-        (6, 60, 60),  # the newer epoch is not known, the older one ends before it began
-        (6, 85, 80),  # ours began at 80: nothing of it is there, wherever the older one ends
-        (7, 100, None),
-        (7, 120, None),
+        (None, 90, 90),  # the epoch that was read goes on to 90 only
+        (80, 60, 60),  # the newer epoch is not known, the older one ends before it began
+        (80, 85, 80),  # ours began at 80: nothing of it is there, wherever the older one ends
+        (None, 100, None),
+        (None, 120, None),
     ],
 )
-def test_a_log_that_parts_from_what_was_read_says_where(epoch: int, end: int, resume_at: int | None) -> None:
-    trouble = diverged(SOURCE, 100, 80, 7, Divergence(epoch=epoch, end_offset=end))
+def test_a_log_that_parts_from_what_was_read_says_where(
+    epoch_end: int | None, end: int, resume_at: int | None
+) -> None:
+    trouble = diverged(SOURCE, 100, epoch_end, Divergence(epoch=6, end_offset=end))
     if resume_at is None:
         assert trouble is None
         return
