@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker.client.cluster import Cluster
+from broker.client.epoch_ends import epoch_ends_found
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.operations import DESCRIBE
 from broker.clock import Clock
@@ -30,6 +31,8 @@ from mirrormaker.flow.trouble import (
 )
 from mirrormaker.missing_rights import explained
 
+ASK_TIMEOUT_MS = 2_000
+"""How long its leader may take to be found."""
 HOLD_MS = 5_000
 """How long a partition is not fetched while it is looked at."""
 
@@ -107,6 +110,7 @@ class SourceRanges:
             start = (await list_offsets(self._cluster, {source: EARLIEST}))[source].offset
             end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
             found = SourceRange(start=start, end=end)
+            at = None if divergence is None else await self._divergence(partition, divergence)
         except BrokerError as error:
             _log.info("range_not_found", partition=str(source), error=str(error))
             refusal = (
@@ -115,7 +119,7 @@ class SourceRanges:
             refusal = explained(refusal, self._cluster.name, source.topic, DESCRIBE)
             self._machine.source_failed(source, refusal, self._clock.monotonic_ms())
         else:
-            trouble = self._diagnose(partition, topic_id, found, divergence)
+            trouble = self._diagnose(partition, topic_id, found, at)
             if trouble is None:
                 self._machine.trust_position(source)
             else:
@@ -124,13 +128,32 @@ class SourceRanges:
         finally:
             self._looked_at.discard(source)
 
+    async def _divergence(self, partition: Partition, told: EpochEndOffset) -> Divergence:
+        """The one that tells where the log parts from what was read. The epoch that the source named may be
+        one of which nothing was read: then it is asked of the epoch that was read before, as followers do.
+        Raises BrokerError.
+        """
+        source, epochs = partition.source, partition.epochs
+        at = Divergence(epoch=told.epoch, end_offset=told.end_offset)
+        while True:
+            epoch = epochs.before(at.parting(epochs.end_of(at.epoch), partition.position))
+            if not 0 <= epoch < at.epoch:
+                break
+            ends = await epoch_ends_found(self._cluster, {source: epoch}, timeout_ms=ASK_TIMEOUT_MS)
+            if source not in ends.found:
+                raise ends.failures[source]
+            end = ends.found[source]
+            if end.epoch < 0:
+                break
+            at = Divergence(epoch=end.epoch, end_offset=end.offset)
+        return at
+
     def _diagnose(
-        self, partition: Partition, topic_id: TopicId, found: SourceRange, divergence: EpochEndOffset | None
+        self, partition: Partition, topic_id: TopicId, found: SourceRange, at: Divergence | None
     ) -> Trouble | None:
         source, position = partition.source, partition.position
         if self._topic_ids.setdefault(source, topic_id) != topic_id:
             return recreated(source, position, found, topic_id)
-        if divergence is None or position < found.start:
+        if at is None or position < found.start:
             return out_of_range(source, position, partition.leader_epoch, found)
-        at = Divergence(epoch=divergence.epoch, end_offset=divergence.end_offset)
         return diverged(source, position, partition.epochs.end_of(at.epoch), at)

@@ -98,6 +98,10 @@ class Divergence:
     epoch: int
     end_offset: int
 
+    def parting(self, epoch_end: int | None, position: int) -> int:
+        """Where it parts from what was read up to `position`; `epoch_end`: see `diverged`."""
+        return min(self.end_offset, position if epoch_end is None else epoch_end)
+
 
 def recreated(source: TopicPartition, position: int, found: SourceRange, topic_id: TopicId) -> Trouble:
     """Another topic has the name now, one of that id where the source tells."""
@@ -147,8 +151,8 @@ def diverged(source: TopicPartition, position: int, epoch_end: int | None, at: D
 
     `epoch_end`: where what was read of its epoch ends, None where nothing was read that is newer.
     """
-    end = at.end_offset if epoch_end is None else min(at.end_offset, epoch_end)
-    if end >= position:
+    end = at.parting(epoch_end, position)
+    if end == position:
         return None
     return _truncated(source, position, end, f", and has others of epoch {at.epoch} or later instead")
 

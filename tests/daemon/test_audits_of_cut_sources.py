@@ -102,3 +102,41 @@ def test_a_route_goes_on_where_the_logs_part_though_one_answer_had_records_of_be
     for options in ((), ("--deep",)):
         code, route = audit(running.file, *options)
         assert (code, found(route), route["outcomes"]) == (0, [], {"lost_at_source": 43}), options
+
+
+def test_a_route_goes_on_where_the_logs_part_though_epochs_of_several_leaders_followed_there(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """The newest epoch of the log that is not above the one copied is one of which nothing was copied."""
+    source, destination = clusters
+    running = copied(clusters, mirror, membership="zookeeper", source_truncated="skip_and_record")
+    data, common = tmp_path / "jfk" / "node-1", tmp_path / "common"
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+
+    def lead_with(log: Path | None, kept: Path | None) -> None:
+        """Another node leads, with this log; what there is until now is kept."""
+        source.kill_node(1)
+        if kept is not None:
+            shutil.copytree(data, kept)
+        if log is not None:
+            shutil.rmtree(data)
+            shutil.copytree(log, data)
+        source.start_node(1)
+
+    lead_with(None, common)
+    produce(source, "flights", range(100, 120), 1)
+    running.wait_copied()
+    assert running.stop() == 0
+    lead_with(common, ours)
+    produce(source, "flights", range(200, 230), 1)
+    lead_with(ours, theirs)
+    produce(source, "flights", range(120, 150), 1)
+    running.start()
+    running.wait_copied()
+    lead_with(theirs, None)
+    produce(source, "flights", range(230, 250), 1)
+    wait_until(lambda: count(destination, "jfk.flights", 1) >= 200, "everything that there is now copied")
+    assert running.stop() == 0
+    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 200)]
+    assert values == [*range(150), *range(200, 250)]
+    assert [value["lost"] for _, value in notes(destination)] == [[100, 150]]

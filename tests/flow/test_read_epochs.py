@@ -13,6 +13,7 @@ from broker.records.builder import BatchBuilder
 from broker.records.message_set import build_message_set
 from broker.records.reader import read_records
 from mirrormaker.flow.read_epochs import KNOWN_MAX, ReadEpochs
+from mirrormaker.flow.trouble import Divergence
 
 SIZE_MAX = 1 << 20
 
@@ -101,15 +102,12 @@ def test_the_part_that_a_log_has_of_what_was_read_is_as_long_as_records_are_the_
         end = random.randint(at + 1, len(ours))
         epochs.read(at, end, ours[end - 1], records_of(*((each, 1, ours[each]) for each in range(at, end))))
         at = end
-    below = [epoch for epoch in theirs if epoch <= ours[-1]]
-    if not below:
-        return
-    end_there, end_here = len(below), epochs.end_of(below[-1])
-    parts = min(end_there, len(ours) if end_here is None else end_here)
-    same = next(
-        (at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
-        min(len(ours), len(theirs)),
-    )
-    assert parts >= same
-    if below[-1] in ours:
-        assert parts == same
+    asked = ours[-1]
+    while below := [epoch for epoch in theirs if epoch <= asked]:
+        told = Divergence(epoch=below[-1], end_offset=len(below))
+        parts = told.parting(epochs.end_of(told.epoch), len(ours))
+        asked = epochs.before(parts)
+        if not 0 <= asked < told.epoch:
+            same = [here for here, there in zip(ours, theirs, strict=False) if here == there]
+            assert parts == len(same)
+            break
