@@ -10,6 +10,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.audit.lost_places import Placed, lost_places
 from mirrormaker.failover.sides import Sides
 from mirrormaker.flow.lane_note import arrears_in
 from mirrormaker.flow.position_moves import move_positions
@@ -180,6 +181,27 @@ def lane_of(
     """
     last = _last_lane(view, source, place, to)
     return LaneLedger() if last is None else view.lanes[last]
+
+
+def lost_of(lane: LaneLedger, end: int) -> list[Placed]:
+    """What was copied by a lane and is not where it was written any more: its destination, which ends at
+    `end` by now, was made anew or has lost its end. Ledgers have to be read before ends are asked for.
+    """
+    return lost_places(list(lane.placed_runs()), end)
+
+
+def kept_of(lane: LaneLedger, end: int) -> LaneLedger:
+    """What of a lane is certainly where it was written: of one that has lost records (`lost_of`), only what
+    was copied after all of those. What lies elsewhere may be anybody's.
+    """
+    lost = lost_of(lane, end)
+    if not lost:
+        return lane
+    kept, reached = LaneLedger(), max(each.source.next for each in lost)
+    for page in lane.pages():
+        if page.first >= reached:
+            kept.put(page)
+    return kept
 
 
 def cluster_before(view: LedgerView, place: TopicPartition, to: TopicPartition) -> str | None:

@@ -11,7 +11,14 @@ from typing import Any
 
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import open_topics
-from mirrormaker.failover.partitions import lane_of, ledger_at, made_anew_notes, move_places, read_places
+from mirrormaker.failover.partitions import (
+    kept_of,
+    lane_of,
+    ledger_at,
+    made_anew_notes,
+    move_places,
+    read_places,
+)
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.failover.tail import Tail, TailChoice, begin_of, find_tails
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -150,7 +157,10 @@ async def set_starts(sides: Sides, side: Side, tell: Callable[[str], None]) -> N
         return
     view, other = await ledger_at(sides.cluster(side)), sides.clusters.get(side.other)
     places = await read_places(sides, side)
-    starts = {place.source: begin_of(lane_of(view, other, place.to, place.source), place) for place in places}
+    starts = {
+        place.source: begin_of(kept_of(lane_of(view, other, place.to, place.source), place.end), place)
+        for place in places
+    }
     await move_places(sides, side, starts)
     for note in made_anew_notes(sides, side, places, view):
         tell(note)

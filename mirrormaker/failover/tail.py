@@ -1,12 +1,13 @@
 """What a side has that the other side has not: records that were born there, or came there from elsewhere,
 and that no route has copied. Found by headers of batches, from where the route stands to the end: what the
 ledger knows to have come from the other side is passed over unread, of the rest the registry of origins
-tells.
+tells, and the ledger's notes of who wrote copies. Where a topic was made anew, or has lost its end, the
+ledger is about records that are gone: only what it tells of later ones counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -18,7 +19,14 @@ from broker.types import TopicPartition
 from mirrormaker.audit.entries import Entry
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
-from mirrormaker.failover.partitions import PartitionPlace, cluster_before, lane_of, ledger_at, read_places
+from mirrormaker.failover.partitions import (
+    PartitionPlace,
+    cluster_before,
+    kept_of,
+    lane_of,
+    ledger_at,
+    read_places,
+)
 from mirrormaker.failover.sides import Sides
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.origin_registry import ORIGINS_TOPIC, path_in
@@ -89,22 +97,24 @@ async def find_tails(
     sides: Sides, side: Side, after: Mapping[TopicPartition, int] | None = None
 ) -> tuple[list[Tail], dict[TopicPartition, int]]:
     """What `side` has that the other one lacks, and no route that runs brings there; and how far was looked.
-    `after`: offsets before which that has been done. While the other one is away, it is the one from which
-    copies came last. Raises BrokerError.
+    `after`: offsets before which that has been done; one behind the end is of a log that is gone. While the
+    other one is away, it is the one from which copies came last. Raises BrokerError.
     """
     cluster, other = sides.cluster(side), sides.clusters.get(side.other)
-    places = await read_places(sides, side)
     came, went = await ledger_at(cluster), None if other is None else await ledger_at(other)
+    places = await read_places(sides, side)
     paths = await read_paths(cluster)
     tails: list[Tail] = []
     for place in places:
-        lane = lane_of(came, other, place.to, place.source)
+        lane = kept_of(lane_of(came, other, place.to, place.source), place.end)
         other_id = cluster_before(came, place.to, place.source) if other is None else other.cluster_id
-        begin = max(begin_of(lane, place), (after or {}).get(place.source, 0))
+        looked_to = (after or {}).get(place.source, 0)
+        begin = max(begin_of(lane, place), looked_to if looked_to <= place.stable_end else 0)
         if went is not None:
             begin = max(begin, lane_of(went, cluster, place.source, place.to).next or 0)
         begun = replace(place, committed=begin)
-        tail = await _find_tail(cluster, begun, lane, paths, other_id)
+        copied = _Copied(paths=paths, destination=other_id, producers=came.producers(other_id))
+        tail = await _find_tail(cluster, begun, lane, copied)
         tails += [] if tail is None else [tail]
     return tails, {place.source: place.stable_end for place in places}
 
@@ -117,11 +127,28 @@ def begin_of(lane: LaneLedger, place: PartitionPlace) -> int:
     return min(max(begin, place.start), place.end)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copied:
+    """By what a copy is known."""
+
+    paths: Paths
+    destination: str | None
+    """The cluster id of the other side."""
+    producers: Collection[int]
+    """Under which ids mirrors have written what they read there."""
+
+    def has(self, header: BatchHeader) -> bool:
+        """Whether the batch has been at the other side."""
+        producer = header.producer_id
+        been = self.destination in self.paths.get(producer, frozenset())
+        return producer >= 0 and (been or producer in self.producers)
+
+
 async def _find_tail(
-    cluster: Cluster, place: PartitionPlace, came: LaneLedger, paths: Paths, destination: str | None
+    cluster: Cluster, place: PartitionPlace, came: LaneLedger, copied: _Copied
 ) -> Tail | None:
     """Of one partition from its position on; None where there is nothing. `came`: the lane that leads there
-    from the other side, whose cluster id is `destination`. Raises BrokerError.
+    from the other side. Raises BrokerError.
     """
     position, tail = place.position, None
     while position < place.stable_end:
@@ -132,7 +159,7 @@ async def _find_tail(
         position = within.next
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
-                if entry.header is None or not _has_been(entry.header, paths, destination):
+                if entry.header is None or not copied.has(entry.header):
                     tail = _with(tail, place.source, entry, within)
                 mirrored = mirrored_until(came, entry.next)
                 if mirrored >= entry.next + PASSED_OVER_MIN:
@@ -140,10 +167,6 @@ async def _find_tail(
                     break
         await cluster.release_lane(lane)
     return tail
-
-
-def _has_been(header: BatchHeader, paths: Paths, destination: str | None) -> bool:
-    return header.producer_id >= 0 and destination in paths.get(header.producer_id, frozenset())
 
 
 def _with(tail: Tail | None, at: TopicPartition, entry: Entry, within: Range) -> Tail:

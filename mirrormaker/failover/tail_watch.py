@@ -3,7 +3,8 @@ producers that have not heard of a switch, and those of a lost side that is back
 events `failover_tail_found`, `lost_side_is_back`), and consumer groups are carried no further than to the
 first of them. It changes nothing else: what becomes of them is for people to decide.
 
-Each look goes on where the one before ended; a switch begins anew. A task of the daemon.
+Each look goes on where the one before ended; a switch begins anew, and so does a topic that was made anew. A
+task of the daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from broker.client.offsets import earliest_offsets
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
-from broker.types import TopicPartition
+from broker.types import TopicId, TopicPartition
 from mirrormaker.failover.sides import Sides, open_sides
 from mirrormaker.failover.tail import Tail, find_tails
 from mirrormaker.flow.signal import Signal
@@ -42,6 +43,8 @@ class _Watched:
     revision: int = -1
     """Of the switch that it was looked at under."""
     stage: Stage = Stage.SETTLED
+    topic_ids: dict[str, TopicId] = field(default_factory=dict)
+    """Of the topics of the idle side when they were looked at last."""
     looked_to: dict[TopicPartition, int] = field(default_factory=dict)
     tails: dict[TopicPartition, Tail] = field(default_factory=dict)
     problem: str | None = None
@@ -52,6 +55,13 @@ class _Watched:
         return IdleTail(
             revision=self.revision, first={source: tail.first for source, tail in self.tails.items()}
         )
+
+    def heed_topics(self, topic_ids: dict[str, TopicId]) -> None:
+        """Forget what was known of topics that are others now, or gone."""
+        gone = {name for name, known in self.topic_ids.items() if topic_ids.get(name) != known}
+        self.looked_to = {at: to for at, to in self.looked_to.items() if at.topic not in gone}
+        self.tails = {at: tail for at, tail in self.tails.items() if at.topic not in gone}
+        self.topic_ids = topic_ids
 
     def describe(self, *, is_former: bool) -> dict[str, Any]:
         tails = {} if is_former else self.tails
@@ -122,6 +132,8 @@ class TailWatch:
             return
         for side in Side:
             sides.cluster(side)
+        topics = (await sides.cluster(idle).refresh()).topics
+        watched.heed_topics({name: topic.topic_id for name, topic in topics.items()})
         found, ends = await find_tails(sides, idle, watched.looked_to)
         starts = await earliest_offsets(sides.cluster(idle), watched.tails)
         if (await read_switch(sides.topology, sides.group)).revision != switch.revision:
@@ -129,8 +141,12 @@ class TailWatch:
         is_back = switch.stage is Stage.AWAY and watched.looked_at_ms is None
         watched.problem, watched.looked_at_ms = None, self._clock.now_ms()
         watched.looked_to |= ends
-        gone = [source for source, start in starts.items() if watched.tails[source].last < start]
-        for source in gone:  # deleted there meanwhile
+        gone = [
+            source
+            for source, start in starts.items()
+            if not start <= watched.tails[source].last < ends.get(source, 0)
+        ]
+        for source in gone:  # deleted there meanwhile, or lost with the end of the log
             del watched.tails[source]
         if is_back:
             _log.warning("lost_side_is_back", group=sides.group.name, cluster=sides.name(idle))

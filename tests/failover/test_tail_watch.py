@@ -16,6 +16,7 @@ from mirrormaker.topology.loader import load_topology
 from tests.client.running import run
 from tests.conftest import ClusterFactory
 from tests.daemon.failover_pair import TOPIC, group_file
+from tests.daemon.test_failure_policies import delete_topic
 from tests.daemon.test_mirror import create, produce
 
 
@@ -39,6 +40,39 @@ def test_what_is_deleted_at_the_idle_side_holds_no_group_any_more(
             watch.look_again()
             assert await looks.get() == {}
         assert watch.describe({})["orders"]["tail_records"] == 0
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main)
+
+
+def test_of_a_topic_that_was_made_anew_at_the_idle_side_all_is_looked_at_again(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    clusters = {"primary": cluster("primary"), "standby": cluster("standby")}
+    for each in clusters.values():
+        create(each, TOPIC, 1)
+    produce(clusters["standby"], TOPIC, range(5), 1)
+    topology = load_topology(group_file(tmp_path, clusters))
+    looks: asyncio.Queue[Mapping[str, IdleTail]] = asyncio.Queue()
+    watch = TailWatch(lambda: topology, SystemClock(), looks.put_nowait)
+
+    def make_anew(count: int) -> None:
+        delete_topic(clusters["standby"], TOPIC)
+        create(clusters["standby"], TOPIC, 1)
+        produce(clusters["standby"], TOPIC, range(count), 1)
+
+    async def main() -> None:
+        task = asyncio.create_task(watch.run())
+        async with asyncio.timeout(60):
+            await looks.get()
+            for count in (3, 7, 0):
+                await asyncio.to_thread(make_anew, count)
+                watch.look_again()
+                await looks.get()
+                told = watch.describe({})["orders"]
+                assert (told["problem"], told["tail_records"]) == (None, count)
+                assert [each["first"] for each in told["tail"]] == [0] * (count > 0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
