@@ -206,8 +206,10 @@ class LaneComparison:
     def _take_unplaced(self, item: Item, place: Whereabouts) -> None:
         if place is not Whereabouts.SOMEWHERE and self._terms.kin.have_copy_of(item.offset):
             return
-        if place is Whereabouts.NOWHERE and item.outcome is not None:
-            self._findings.outcomes[item.outcome] += 1
+        outcome = item.outcome
+        # what came back: where it came from, others have an order of their own
+        if outcome is not None and (outcome is Outcome.RETURNED or place is Whereabouts.NOWHERE):
+            self._findings.outcomes[outcome] += 1
             return
         self._alignment.take_source([item])
         self._heed_alignment()

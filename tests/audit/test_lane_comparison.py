@@ -417,6 +417,22 @@ def test_records_of_others_are_nobodys_business_where_others_may_write() -> None
     assert told(own) == [("unexplained", 1, 3)], "only what stands before all that is known is no difference"
 
 
+def test_what_two_ends_sent_each_other_untold_is_in_order_though_each_has_its_own_between() -> None:
+    """Neither ledger tells of it: a process of both routes was killed. Each end has its own records first."""
+    (known,) = passes_of([page(0, 0, 2), page(42, 42, 2)])
+    own, others, last = range(20, 40), range(50, 70), [90, 91]
+    source = items([0, 1, *own])
+    source += items(others, 22, Outcome.RETURNED) + items(last, 42)
+
+    def judge(*there: int) -> Findings:
+        return compare(source, items(there), known, delivery=Delivery.AT_MOST_ONCE, is_exclusive=False)
+
+    findings = judge(0, 1, *others, *own, *last)
+    assert (told(findings), findings.equal) == ([], 24)
+    assert findings.outcomes == {Outcome.RETURNED: 20, Outcome.OTHERS: 20}
+    assert told(judge(0, 1, *others, 39, *own[:-1], *last)) == [("reordered", 21, 22)]
+
+
 @pytest.mark.parametrize(
     ("delivery", "copy", "outcome", "is_doubled"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def merging(folder: Path, sources: dict[str, EmbeddedCluster], to: EmbeddedClust
     return file
 
 
-def both_ways(folder: Path, source: EmbeddedCluster, to: EmbeddedCluster) -> Path:
+def both_ways(folder: Path, source: EmbeddedCluster, to: EmbeddedCluster, **route: object) -> Path:
     """Two routes that lead to each other and keep names."""
     file = folder / "both-ways.yaml"
     document = {
@@ -78,6 +79,7 @@ def both_ways(folder: Path, source: EmbeddedCluster, to: EmbeddedCluster) -> Pat
             "refresh_interval_ms": 300,
             "commit_interval_ms": 100,
             "objectives": {"audit_window": "1s"},
+            **route,
         },
     }
     file.write_text(yaml.safe_dump(document))
@@ -176,3 +178,34 @@ def test_copies_behind_a_transaction_that_is_open_at_the_destination_are_not_mis
     assert by_reading["result"] == "equal", by_reading
     assert by_reading["equal"] in (50, 51), "the one of the transaction may have come to the source, and back"
     assert running.stop() == 0
+
+
+def test_what_two_ends_sent_each_other_and_a_killed_daemon_did_not_write_down_is_in_its_order(
+    cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """At most once nothing of it is copied again. Each end has its own records before those of the other."""
+    source, to = cluster("jfk"), cluster("aggregate")
+    for each in (source, to):
+        create(each, TOPIC, 1, **KEPT)
+    rarely = {"delivery": "at_most_once", "commit_interval_ms": 60_000}
+    running = mirror.of_file(both_ways(tmp_path, source, to, **rarely))
+    for first, next_, is_killed in ((0, 5, False), (5, 25, True), (25, 27, False)):
+        write(source, TOPIC, range(first, next_))
+        write(to, TOPIC, range(100 + first, 100 + next_))
+        running.start()
+        running.until(partial(have_all, (source, to), 2 * next_), "both have all")
+        if is_killed:
+            running.kill()
+        else:
+            assert running.stop() == 0
+    by_reading = audits(running.file)
+    for each in by_reading.values():
+        assert (each["result"], each["equal"], each["outcomes"]) == (
+            "equal",
+            27,
+            {"others": 27, "returned": 27},
+        )
+
+
+def have_all(clusters: tuple[EmbeddedCluster, ...], end: int) -> bool:
+    return all(end_of(each, TOPIC) == end for each in clusters)
