@@ -9,15 +9,18 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from broker.types import HostPort
 from tests.client.reading_members import Brokers
-from tests.conftest import until
+from tests.conftest import ClusterFactory, until
 from tests.programs import Program, run_program, start_program
+
+if TYPE_CHECKING:
+    from tests.daemon.failover_pair import Pair
 
 PATIENCE_SECONDS = 120.0
 
@@ -158,3 +161,13 @@ def mirror(tmp_path: Path) -> Iterator[MirrorFactory]:
     """Mirrors that end with the test."""
     with contextlib.ExitStack() as stack:
         yield MirrorFactory(tmp_path, stack)
+
+
+@pytest.fixture
+def pair(cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path) -> Iterator[Pair]:
+    """A failover group whose daemon ends with the test, and well."""
+    from tests.daemon.failover_pair import Pair  # which stands on this module
+
+    pair = Pair(cluster, mirror, tmp_path)
+    yield pair
+    pair.end()

@@ -7,9 +7,7 @@ import json
 import re
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,7 @@ from broker.loopback import free_ports
 from mirrormaker.failover.fence import close_topics
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, mirrormaker, wait_until
 from tests.daemon.failover_pair import (
     CLOSED,
     KILLED,
@@ -40,16 +38,9 @@ from tests.daemon.failover_pair import (
     wait_count,
     wait_states,
 )
-from tests.daemon.test_carried_groups import commit, committed, read, reader
+from tests.daemon.test_carried_groups import commit, committed, read
 from tests.daemon.test_failure_policies import delete_topic, require_replicas
 from tests.daemon.test_mirror import create, produce
-
-
-@pytest.fixture
-def pair(cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(cluster, mirror, tmp_path)
-    yield pair
-    pair.end()
 
 
 @pytest.mark.timeout(240)
@@ -213,66 +204,6 @@ def test_what_was_written_at_the_standby_before_the_first_copy_is_asked_about_an
     assert set(records_at(pair.primary)) == set(records_at(pair.standby)) == set(range(15))
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
-def test_groups_are_carried_no_further_than_to_what_only_the_idle_side_has(pair: Pair, workers: int) -> None:
-    pair.begin(10, resources={"workers": workers} if workers else {})
-    produce(pair.standby, TOPIC, range(100, 105), 1)  # by a producer that has not heard where the group is
-    produce(pair.primary, TOPIC, range(10, 20), 1)
-    wait_count(pair.standby, 25)
-    had = read(pair.primary, "readers", TOPIC, 20, start=0)
-
-    def is_held(told: dict[str, Any]) -> bool:
-        standings: dict[str, int] = told["groups"]["readers"]["partitions"]
-        return standings == {"held": 1}
-
-    pair.running.wait_for(lambda told: is_held(told["groups"]), "the daemon has looked at the standby")
-    wait_until(lambda: committed(pair.standby, "readers", TOPIC)[0] == 10, "held")
-    assert "group_held" in [event["name"] for event in pair.running.status()["events"]]
-    pair.primary.kill_node(1)
-    (group,) = switch("failover", pair.file, "--dry-run")["groups"]
-    assert (group["continues_at"], group["read_again"], group["jumped"]) == (10, 15, None)
-    switch("failover", pair.file, "--force")
-    had += read(pair.standby, "readers", TOPIC, 15)
-    assert set(had) == {*range(20), *range(100, 105)}
-
-
-@pytest.mark.timeout(180)
-def test_groups_that_go_on_behind_what_only_the_new_side_has_are_named_with_what_they_do_not_read(
-    pair: Pair,
-) -> None:
-    create(pair.standby, TOPIC, 1)
-    produce(pair.standby, TOPIC, range(5), 1)
-    pair.prepare(range(5, 15))
-    pair.running.start()
-    wait_count(pair.standby, 15)
-    commit(pair.primary, "readers-there", TOPIC, 3)
-    wait_until(lambda: committed(pair.standby, "readers-there", TOPIC)[0] == 0, "held")
-    commit(pair.standby, "readers-there", TOPIC, 12)
-    commit(pair.primary, "readers", TOPIC, 10)
-    five = {"first": 0, "last": 4, "records": 5}
-
-    def places(told: dict[str, Any]) -> dict[str, tuple[int | None, dict[str, int] | None]]:
-        return {each["group"]: (each["continues_at"], each["jumped"]) for each in told["groups"]}
-
-    rehearsed = places(switch("failover", pair.file, "--dry-run"))
-    assert rehearsed == {"readers": (0, None), "readers-there": (12, five)}
-    reported = places(switch("failover", pair.file, "--dry-run", "--tail", "report"))
-    assert reported == {"readers": (15, five), "readers-there": (12, five)}
-    pair.primary.kill_node(1)
-    forced = switch("failover", pair.file, "--dry-run")
-    assert ([each["records"] for each in forced["tail"]], places(forced)["readers-there"]) == (
-        [5],
-        (12, five),
-    )
-    assert places(switch("failover", pair.file, "--force")["rehearsal"])["readers-there"] == (12, five)
-    pair.primary.start_node(1)
-    wait_until(lambda: mirrormaker("failover", str(pair.file), "orders").returncode == 0, "primary is back")
-    switch("failback", pair.file)
-    done = mirrormaker("failover", str(pair.file), "orders", "--tail", "copy", seconds=SECONDS).stdout
-    assert "what only that side had" not in done, "it was copied when the sides were switched"
-
-
 def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed(pair: Pair) -> None:
     pair.prepare(range(10))
     file = pair.file
@@ -336,20 +267,6 @@ def test_a_primary_that_is_made_anew_after_a_forced_switch_gets_all_that_the_sta
     switch("failback", running.file)
     assert records_at(rebuilt) == list(range(25))
     assert committed(rebuilt, "readers", TOPIC)[0] == 3
-
-
-def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is(pair: Pair) -> None:
-    pair.begin(10)
-    member = reader(pair.standby, "readers")
-    member.subscribe([TOPIC])
-    wait_until(lambda: member.poll(0.1) is not None, "a member at the standby")
-    commit(pair.primary, "readers", TOPIC, 6)
-    rehearsed = mirrormaker("failover", str(pair.file), "orders", "--dry-run", seconds=SECONDS).stdout
-    assert "group readers: orders-0 at 6 is not carried, it has members there" in rehearsed
-    done = mirrormaker("failover", str(pair.file), "orders", seconds=SECONDS)
-    assert "group readers: orders-0 at 6 is not carried, it has members there" in done.stdout
-    assert "0 groups are carried" in done.stderr
-    member.close()
 
 
 @pytest.mark.timeout(120)

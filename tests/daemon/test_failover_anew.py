@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from broker.embedded import EmbeddedCluster
-from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, wait_until
+from tests.daemon.conftest import wait_until
 from tests.daemon.failover_pair import (
     TOPIC,
     Pair,
@@ -23,13 +19,6 @@ from tests.daemon.failover_pair import (
 from tests.daemon.test_carried_groups import commit, committed
 from tests.daemon.test_failure_policies import delete_topic
 from tests.daemon.test_mirror import create, produce
-
-
-@pytest.fixture
-def pair(cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(cluster, mirror, tmp_path)
-    yield made
-    made.end()
 
 
 def make_anew(cluster: EmbeddedCluster, values: range) -> None:

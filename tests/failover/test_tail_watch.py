@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.clock import SystemClock
+from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
 from mirrormaker.failover.tail_watch import TailWatch
 from mirrormaker.reconcile.switches import IdleTail
@@ -20,9 +24,17 @@ from tests.daemon.test_failure_policies import delete_topic
 from tests.daemon.test_mirror import create, produce
 
 
-def test_what_is_deleted_at_the_idle_side_holds_no_group_any_more(
-    cluster: ClusterFactory, tmp_path: Path
-) -> None:
+@dataclass
+class Watched:
+    """A group at home, whose standby has five records of its own, and what looks at that."""
+
+    standby: EmbeddedCluster
+    watch: TailWatch
+    looks: asyncio.Queue[Mapping[str, IdleTail]]
+
+
+@pytest.fixture
+def watched(cluster: ClusterFactory, tmp_path: Path) -> Watched:
     clusters = {"primary": cluster("primary"), "standby": cluster("standby")}
     for each in clusters.values():
         create(each, TOPIC, 1)
@@ -30,11 +42,15 @@ def test_what_is_deleted_at_the_idle_side_holds_no_group_any_more(
     topology = load_topology(group_file(tmp_path, clusters))
     looks: asyncio.Queue[Mapping[str, IdleTail]] = asyncio.Queue()
     watch = TailWatch(lambda: topology, SystemClock(), looks.put_nowait)
-    at = TopicPartition(TOPIC, 0)
+    return Watched(clusters["standby"], watch, looks)
+
+
+def test_what_is_deleted_at_the_idle_side_holds_no_group_any_more(watched: Watched) -> None:
+    watch, looks, at = watched.watch, watched.looks, TopicPartition(TOPIC, 0)
 
     async def main() -> None:
         task = asyncio.create_task(watch.run())
-        async with asyncio.timeout(30), Cluster(clusters["standby"].bootstrap) as standby:
+        async with asyncio.timeout(30), Cluster(watched.standby.bootstrap) as standby:
             assert await looks.get() == {"orders": IdleTail(revision=0, first={at: 0})}
             await Admin(standby).delete_records({at: 5})
             watch.look_again()
@@ -46,21 +62,13 @@ def test_what_is_deleted_at_the_idle_side_holds_no_group_any_more(
     run(main)
 
 
-def test_of_a_topic_that_was_made_anew_at_the_idle_side_all_is_looked_at_again(
-    cluster: ClusterFactory, tmp_path: Path
-) -> None:
-    clusters = {"primary": cluster("primary"), "standby": cluster("standby")}
-    for each in clusters.values():
-        create(each, TOPIC, 1)
-    produce(clusters["standby"], TOPIC, range(5), 1)
-    topology = load_topology(group_file(tmp_path, clusters))
-    looks: asyncio.Queue[Mapping[str, IdleTail]] = asyncio.Queue()
-    watch = TailWatch(lambda: topology, SystemClock(), looks.put_nowait)
+def test_of_a_topic_that_was_made_anew_at_the_idle_side_all_is_looked_at_again(watched: Watched) -> None:
+    watch, looks = watched.watch, watched.looks
 
     def make_anew(count: int) -> None:
-        delete_topic(clusters["standby"], TOPIC)
-        create(clusters["standby"], TOPIC, 1)
-        produce(clusters["standby"], TOPIC, range(count), 1)
+        delete_topic(watched.standby, TOPIC)
+        create(watched.standby, TOPIC, 1)
+        produce(watched.standby, TOPIC, range(count), 1)
 
     async def main() -> None:
         task = asyncio.create_task(watch.run())
