@@ -74,6 +74,9 @@ def decide(
     `log_start`; `mark`: how the mirror moved it last. `is_given`: its position at the source is the mirror's
     doing, too: it works at the destination, and what it does there counts. `unread`: the first record of the
     destination that surely never came to the source.
+
+    Where it was brought back from, and has not moved since, may lie before its place by the ledger: between
+    the two is nothing that either way has copied, such as the end of a transaction.
     """
     if translation.offset is None and translation.standing is not Standing.BEFORE:
         return Decision(standing=GroupStanding.UNKNOWN, to=log_start if committed is None else None)
@@ -89,7 +92,8 @@ def decide(
     if committed is None:
         return Decision(standing=standing, to=to)
     if is_given:
-        return Decision(standing=GroupStanding.OWN)
+        is_where_it_came_from = mark is not None and (mark.source, mark.to) == (position, committed)
+        return Decision(standing=standing if is_where_it_came_from and committed < to else GroupStanding.OWN)
     if mark is None or not mark.fits(committed):
         has_moved = mark is None or position > mark.source
         if to > committed and has_moved:

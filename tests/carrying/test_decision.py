@@ -81,6 +81,24 @@ def test_a_group_is_not_moved_where_it_works_by_what_was_carried_from_there() ->
     assert decide(100, EXACT, 0, None, None, follows_rewinds=True, is_given=True) == first
 
 
+@pytest.mark.parametrize(
+    ("committed", "position", "standing"),
+    [
+        (39, 100, GroupStanding.CARRIED),
+        (41, 100, GroupStanding.OWN),
+        (38, 100, GroupStanding.OWN),
+        (39, 99, GroupStanding.OWN),
+    ],
+)
+def test_a_group_that_stands_where_it_was_brought_back_from_did_not_go_on_there_by_itself(
+    committed: int, position: int, standing: GroupStanding
+) -> None:
+    """Before the end of a transaction, which the ledger tells nothing of."""
+    mark = GroupMark(source=100, to=41 if committed == 41 else 39, before=None)
+    told = decide(position, EXACT, 0, committed, mark, follows_rewinds=True, is_given=True)
+    assert told == Decision(standing=standing)
+
+
 def test_a_group_that_stands_where_it_was_moved_stays_when_the_ledger_forgets() -> None:
     """The source has deleted what lies before its position, and the ledger the pages of that."""
     forgotten = Translation(offset=None, standing=Standing.BEFORE, is_exact=False)

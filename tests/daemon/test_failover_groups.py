@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.conftest import mirrormaker, wait_until
-from tests.daemon.failover_pair import SECONDS, TOPIC, Pair, switch, wait_count
+from tests.daemon.failover_pair import SECONDS, TOPIC, Pair, switch, wait_count, wait_states
 from tests.daemon.test_carried_groups import commit, committed, read, reader
 from tests.daemon.test_mirror import create, produce
 
@@ -84,3 +84,28 @@ def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is
     assert "group readers: orders-0 at 6 is not carried, it has members there" in done.stdout
     assert "0 groups are carried" in done.stderr
     member.close()
+
+
+@pytest.mark.timeout(180)
+def test_groups_that_were_brought_back_over_the_end_of_a_transaction_did_not_go_on_by_themselves(
+    pair: Pair,
+) -> None:
+    pair.begin(10, delivery="exactly_once")
+    produce(pair.primary, TOPIC, range(10, 20), 1)
+    assert read(pair.primary, "readers", TOPIC, 20, start=0) == list(range(20))
+    pair.running.wait_copied()
+    switch("failover", pair.file)
+    assert read(pair.standby, "readers-behind", TOPIC, 10, start=0) == list(range(10))
+    produce(pair.standby, TOPIC, range(20, 25), 1)
+    switch("failback", pair.file)
+    wait_states(pair.running, forth="running", back="standing by")
+    both = {"readers": {"carried": 1}, "readers-behind": {"carried": 1}}
+
+    def standings(told: dict[str, Any]) -> dict[str, Any]:
+        return {name: each["partitions"] for name, each in told["groups"]["groups"].items()}
+
+    told = pair.running.wait_for(lambda told: bool(standings(told)), "looked at")
+    assert standings(told) == both
+    assert "group_own" not in [event["name"] for event in told["events"]]
+    assert read(pair.primary, "readers-behind", TOPIC, 15) == list(range(10, 25))
+    assert read(pair.primary, "readers", TOPIC, 5) == list(range(20, 25))
