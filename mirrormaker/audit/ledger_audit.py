@@ -1,5 +1,6 @@
 """A route audited by its ledger and by what both clusters say of their ends: no records are read, but those
-at the destination that no page knows of, what of the source may explain them, and what may be lost.
+at the destination that no page knows of, what of the source may explain them, and what of the source nothing
+tells of.
 
 What is found so: source offsets that were never dealt with, records that the destination has lost from its
 end, and records that stand there and come from nowhere.
@@ -15,11 +16,11 @@ from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Out
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.lost_places import lost_places, uncertain_offsets
-from mirrormaker.audit.lost_records import LostRecords
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
+from mirrormaker.audit.untold_records import Untold, UntoldRecords
 from mirrormaker.audit.windows import TimeWindow
 
 
@@ -32,12 +33,12 @@ class LedgerAudit:
         """
         self._view = view
         self._gaps = GapAudit(view, looked_to or {})
-        self._lost = LostRecords(view)
+        self._untold = UntoldRecords(view)
 
     @property
     def bytes(self) -> int:
-        """Read of both sides, for records that no page knows of, and of what may be lost."""
-        return self._gaps.bytes + self._lost.bytes
+        """Read of both sides, for records that no page knows of, and of what may be lost or missing."""
+        return self._gaps.bytes + self._untold.bytes
 
     @property
     def looked_to(self) -> Mapping[Lane, int]:
@@ -79,9 +80,11 @@ class LedgerAudit:
                 if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     raise
                 audit.problem = f"what the ledger does not know of {to} cannot be read: {error}"
-        lost = judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
+        untold = judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
         try:
-            await self._lost.count(source, lost, findings)
+            await self._untold.count_lost(source, untold.may_be_lost, findings)
+            problem = await self._judge_holes(source, lanes[0], untold.holes, findings)
+            audit.problem = audit.problem or problem
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
@@ -94,6 +97,34 @@ class LedgerAudit:
         if copied_to is None:
             return f"nothing of it is in the ledger, and the route has no position in it: {helps}"
         return f"the route is at offset {copied_to}, and nothing of it is in the ledger: {helps}"
+
+    async def _judge_holes(
+        self,
+        source: TopicPartition,
+        lane: tuple[TopicPartition, Sequence[Pass]],
+        holes: Sequence[Range],
+        findings: Findings,
+    ) -> str | None:
+        """Offsets that no page deals with, and that no note explains. Why not all can be judged. Raises
+        BrokerError, CorruptRecordsError.
+        """
+        to, passes = lane
+        due = await self._untold.due(source, holes, findings)
+        for missing in due.records:
+            places = (each.place_from(missing.next) for each in passes)
+            findings.add(
+                Difference(
+                    kind=DifferenceKind.MISSING,
+                    source=source,
+                    source_offset=missing.first,
+                    destination=to,
+                    destination_offset=next((at for at in places if at is not None), None),
+                    count=missing.length,
+                )
+            )
+        if not due.unread:
+            return None
+        return f"nothing tells of {due.unread:,} offsets, too many to be looked at: --deep reads them"
 
     def _all_missing(
         self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
@@ -146,11 +177,12 @@ def judge_source(
     lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]],
     found: Sequence[Range],
     findings: Findings,
-) -> list[Range]:
+) -> Untold:
     """Whether all source offsets that the route has passed were dealt with; `found`: those of records that
-    are at the destination, and that no page knows of. What at most once may have lost, which is not counted.
+    are at the destination, and that no page knows of. Those that were not, which are not counted.
     """
     may_be_lost: list[Range] = []
+    missed: list[Range] = []
     window = view.windows[source]
     passes = [each for _, known in lanes for each in known]
     first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
@@ -175,36 +207,14 @@ def judge_source(
             for part in outside(returned, unnoted):
                 lost = view.may_be_lost(source)
                 may_be_lost += [each.within(part) for each in lost]
-                for missed in outside(lost, part):
-                    _judge_hole(source, lanes[0], missed, findings)
+                missed += outside(lost, part)
     copied = sum(each.count(judged) for each in passes) + total(found)
     distinct = total(joined([*(part for each in passes for part in each.copied_parts(judged)), *found]))
     findings.records += distinct + early
     findings.equal += distinct + early
     findings.outcomes[Outcome.REPEATED] += copied - distinct
     findings.outcomes[Outcome.LEFT_OUT] += total(dealt_with) - distinct
-    return [each for each in may_be_lost if each.length]
-
-
-def _judge_hole(
-    source: TopicPartition,
-    lane: tuple[TopicPartition, Sequence[Pass]],
-    hole: Range,
-    findings: Findings,
-) -> None:
-    """Offsets that no page deals with, and that no note explains."""
-    to, passes = lane
-    place = next((at for each in passes if (at := each.place_from(hole.next)) is not None), None)
-    findings.add(
-        Difference(
-            kind=DifferenceKind.MISSING,
-            source=source,
-            source_offset=hole.first,
-            destination=to,
-            destination_offset=place,
-            count=hole.length,
-        )
-    )
+    return Untold([each for each in may_be_lost if each.length], missed)
 
 
 def judge_end(

@@ -205,6 +205,9 @@ def test_what_two_ends_sent_each_other_and_a_killed_daemon_did_not_write_down_is
             27,
             {"others": 27, "returned": 27},
         )
+    for each in audits(running.file, deep=False).values():
+        assert (each["result"], each["equal"], each["outcomes"].get("lost")) == ("equal", 7, None), each
+        assert each["outcomes"]["unrecorded"] == 20, "it was sent, for all that the ledger can say"
 
 
 def have_all(clusters: tuple[EmbeddedCluster, ...], end: int) -> bool:
