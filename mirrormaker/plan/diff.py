@@ -209,7 +209,7 @@ class _Draft:
         )
         self._tell_fit(route, source, destination, planned)
         copied = [source.topics[name] for name in planned.destinations]
-        positions = source.positions.get(route.name, {})
+        positions = source.stands(route.name)
         groups, starts = _carried_groups(route, source), source.starts.get(route.name, {})
         estimate = estimate_route(route, copied, positions, groups, starts)
         self.notices += budget_notices(route, estimate)
@@ -256,7 +256,7 @@ class _Draft:
     ) -> None:
         copies = self._topics[self._names[destination.name]]
         declared = self._topology.clusters[destination.name].topics
-        positions, punctual = source.positions.get(route.name, {}), source.punctual.get(route.name, {})
+        positions, punctual = source.stands(route.name), source.punctual.get(route.name, {})
         for topic, name in planned.destinations.items():
             further = sorted(planned.written[topic] - {name})
             self.notices += source_right_notices(route, source.topics[topic])
@@ -265,11 +265,11 @@ class _Draft:
                 self.notices += parking_notices(route, source.topics[topic], copies.get(parked))
             for each in further:
                 self.notices += size_notices(route, source.topics[topic], copies[each])
-            committed = positions.get(topic, {})
+            at = positions.get(topic, {})
             if (before := source.moved.get(route.name, {}).get(topic)) is not None:
                 self.notices += moved_notices(route, source.topics[topic], before, name)
-            self.notices += standing_notices(route, source.topics[topic], committed)
-            self.notices += lag_notices(route, source.topics[topic], committed, punctual)
+            self.notices += standing_notices(route, source.topics[topic], at)
+            self.notices += lag_notices(route, source.topics[topic], at, punctual)
         names = sorted({name for written in planned.written.values() for name in written})
         self.notices += destination_right_notices(route, destination, names, planned.steps)
 

@@ -113,6 +113,8 @@ class ObservedCluster:
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     positions: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """What routes that read here have committed: topic -> partition -> offset."""
+    resting: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
+    """Where they go on by their ledgers in partitions of which no position is known, likewise."""
     untold: frozenset[RouteName] = frozenset()
     """Those of them whose positions it does not tell: they may have some."""
     moved: Mapping[RouteName, Mapping[str, str]] = field(default_factory=dict)
@@ -145,6 +147,11 @@ class ObservedCluster:
     """Of routes from and to here, apart from the topics that they copy, as far as the cluster tells."""
     problems: tuple[str, ...] = ()
     """What could not be asked, each with the reason."""
+
+    def stands(self, route: RouteName) -> dict[str, dict[int, int]]:
+        """Where a route goes on, as far as that is known: topic -> partition -> offset."""
+        told, found = self.positions.get(route, {}), self.resting.get(route, {})
+        return {topic: {**found.get(topic, {}), **told.get(topic, {})} for topic in {**found, **told}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 First all clusters tell which topics they have; then it is known which topics any route reads or writes, and
 each cluster is asked about those. Then sources tell of positions that routes will bring along which have
-another membership than before, and destinations about topics that hold records which are not seen to be of
-their route. A cluster that does not answer is part of the picture, and so is what one does not tell (rights
-may be missing, or a version too old): nothing here fails because of one cluster.
+another membership than before, and destinations about what is written of partitions without a position, and
+about topics that hold records which are not seen to be of their route. A cluster that does not answer is part
+of the picture, and so is what one does not tell (rights may be missing, or a version too old): nothing here
+fails because of one cluster.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mirrormaker.plan.topics import written_by_topic
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
 from mirrormaker.reconcile.cluster_visit import ClusterVisit
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
+from mirrormaker.reconcile.forgotten_positions import with_forgotten_positions
 from mirrormaker.reconcile.former_group import former_positions
 from mirrormaker.reconcile.grounds import with_grounds
 from mirrormaker.reconcile.kept_positions import (
@@ -79,6 +81,7 @@ async def observe(topology: Topology, clock: Clock) -> World:
         seen = World(clusters={spec.name: found[spec.name] for spec in specs})
         open_clusters = {name: visit.cluster for name, visit in visits.items()}
         seen = await _with_former_positions(topology, seen, open_clusters)
+        seen = await with_forgotten_positions(topology, seen, open_clusters)
         return await with_grounds(topology, seen, open_clusters)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -431,6 +432,8 @@ def test_a_route_whose_position_the_source_has_forgotten_goes_on_where_its_ledge
     write(source, range(30, 36))
     shown = running.wait_for(lambda told: told["state"] == "paused", "it rests")
     assert shown["lag"]["messages"] == 6
+    planned = json.loads(mirrormaker("plan", str(running.file), "--output", "json").stdout)["routes"][0]
+    assert planned["bytes_behind"] == pytest.approx(planned["bytes_per_day"] * 6 / 36)
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
     wait_until(lambda: numbers_at(destination).keys() == set(range(36)), "what came since")
     assert numbers_at(destination) == Counter(range(36))
