@@ -23,6 +23,7 @@ from mirrormaker.plan.topics import Destination, plan_topics, select_topics
 from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.drift import Drift, News
+from mirrormaker.reconcile.lost_topics import LostTopics
 from mirrormaker.reconcile.old_formats import FormatCheck
 from mirrormaker.reconcile.repair import Repairer
 from mirrormaker.reconcile.routes import RouteWork
@@ -101,6 +102,7 @@ class TopicReconciler:
         self._formats = FormatCheck(Admin(destination))
         self._watch = watch
         self._adoption = adoption
+        self._lost = LostTopics(adoption, news)
         self._news = news
         self._circles = circles
         self._paused: frozenset[str] = frozenset()
@@ -168,7 +170,9 @@ class TopicReconciler:
             Admin(self._destination), plan.steps, spec.sync, is_unseen=pictures.lacks_settings_of
         )
         await self._await_partitions(repair.results)
-        await self._tell_made_anew(spec, repair.results, plan.destinations)
+        made = {one.step.name for one in repair.results if isinstance(one.step, CreateTopic) and one.is_own}
+        copies = set(plan.destinations.values())
+        await self._lost.tell(spec, plan.written, copies, pictures.destination, made)
         self._watch.look_at_steps(repair.results, plan)
         absent = await self._watch.find_absent(naming, selected)
         refused = await self._adoption.find_refused(spec, plan.written, pictures.destination)
@@ -176,7 +180,7 @@ class TopicReconciler:
         misshapen = self._watch.find_misshapen(spec, plan, pictures.source, destination, taken)
         missing = {one.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
         if spec.provenance:
-            missing |= await self._formats.obstacles(set(plan.destinations.values()) - missing.keys())
+            missing |= await self._formats.obstacles(copies - missing.keys())
         lacking = {
             topic: missing[min(names)]
             for topic, written in plan.written.items()
@@ -206,18 +210,6 @@ class TopicReconciler:
                 and self._terms.naming.selects(topic)
             }
         )
-
-    async def _tell_made_anew(
-        self, route: RouteSpec, results: Iterable[StepResult[TopicStep]], destinations: Mapping[str, str]
-    ) -> None:
-        """A topic that was made now, and that the route had copied to before, was deleted there: what it had
-        is not copied again. Raises BrokerError.
-        """
-        made = {one.step.name for one in results if isinstance(one.step, CreateTopic) and one.is_own}
-        asked = {topic: name for topic, name in destinations.items() if name in made}
-        begun = await self._adoption.find_begun(route, asked) if asked else ()
-        for topic in sorted(begun):
-            self._news.note("destination_topic_lost", topic=topic, destination=destinations[topic])
 
     async def _await_partitions(self, results: Iterable[StepResult[TopicStep]]) -> None:
         """Until metadata shows the partitions; what does not appear in time is found by the next look."""

@@ -36,6 +36,8 @@ from tests.daemon.test_mirror import address, consume, create, produce, producer
 from tests.daemon.test_provenance import mesh
 
 SKIPPED = "__mirrormaker_skipped"
+LOST = "destination_topic_lost"
+NO_LAG = {"messages": 0, "bytes": 0, "seconds": 0.0}
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = (
     pytest.param(delivery, marks=pytest.mark.long)
     for delivery in ("at_least_once", "at_most_once", "exactly_once")
@@ -544,24 +546,71 @@ def test_a_topic_that_is_deleted_at_the_destination_is_made_anew_and_told_of(
     """Whether or not anybody runs then. The route goes on where it is."""
     source, destination = clusters
     running = copied(clusters, mirror, delivery)
-    assert "destination_topic_lost" not in [event["name"] for event in running.status()["events"]]
+    assert LOST not in [event["name"] for event in running.status()["events"]]
     for number, is_at_work in ((100, True), (101, False)):
         if not is_at_work:
             assert running.stop() == 0
         delete_topic(destination, "jfk.flights")
         if not is_at_work:
             running.start()
-        told = running.wait_for(
-            lambda told: "destination_topic_lost" in [event["name"] for event in told["events"]], "told of"
-        )
-        lost = [each for each in told["events"] if each["name"] == "destination_topic_lost"]
+        told = running.wait_for(lambda told: LOST in [event["name"] for event in told["events"]], "told of")
+        lost = [each for each in told["events"] if each["name"] == LOST]
         assert len(lost) == 1, (told["events"], running.log.read_text())
         (event,) = lost
-        assert event["details"] == {"topic": "flights", "destination": "jfk.flights"}
+        assert event["details"] == {"topics": ["flights"], "destination": "jfk.flights"}
         produce(source, "flights", range(number, number + 1), 1)
         running.wait_copied()
         values = [message.value() for message in consume(destination, "jfk.flights", 1, 1)]
         assert values == [b"%d" % number]
+    assert running.stop() == 0
+
+
+def test_every_route_that_writes_a_topic_which_is_deleted_at_the_destination_tells_it_every_time(
+    cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """Whichever of them makes it anew, dead letters as well."""
+    sources, destination = {"jfk": cluster("jfk"), "lga": cluster("lga")}, cluster("aggregate")
+    for source in sources.values():
+        create(source, "flights", 1)
+        produce(source, "flights", range(10), 1)
+    file = tmp_path / "merged.yaml"
+    named = {**sources, "aggregate": destination}
+    route = {
+        "to": "aggregate",
+        "topics": {"include": ["flights"], "name": "{topic}", "merge": True},
+        "transforms": [{"drop": {"headers": ["secret"]}}],
+        "on": {"record_error": "park"},
+        "refresh_interval_ms": 200,
+        "heartbeats": False,
+    }
+    topology = {
+        "clusters": {name: {"bootstrap": [address(each)]} for name, each in named.items()},
+        "routes": [{"from": name, **route} for name in sources],
+        "data_dir": "data",
+    }
+    file.write_text(yaml.safe_dump(topology))
+    running = mirror.of_file(file)
+
+    def told() -> list[dict[str, Any]]:
+        routes = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)["routes"]
+        return list(routes)
+
+    def lost() -> list[list[str]]:
+        """By route, the topics in the order in which they are told."""
+        return [
+            [each["details"]["destination"] for each in route["events"] if each["name"] == LOST]
+            for route in told()
+        ]
+
+    running.start()
+    wait_until(
+        lambda: all(route["partitions"] and route["lag"] == NO_LAG for route in told()), "both have copied"
+    )
+    expected: list[str] = []
+    for topic in ("flights", "flights.dead-letters", "flights"):
+        delete_topic(destination, topic)
+        expected.append(topic)
+        wait_until(lambda: lost() == [expected, expected], "told of by both")
     assert running.stop() == 0
 
 
