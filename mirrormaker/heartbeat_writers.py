@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.operations import WRITE
-from broker.client.producer import Producer, ProducerSettings
+from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.clock import Clock
 from broker.errors import BrokerError, ProtocolError
 from broker.telemetry import logger
@@ -102,7 +102,8 @@ class HeartbeatWriters:
                     at_ms=self._clock.now_ms(),
                 )
                 try:
-                    await (await producer.send(HEARTBEATS_TOPIC, encode_beat(beat), encode_key(cluster_id)))
+                    sent = await producer.send(HEARTBEATS_TOPIC, encode_beat(beat), encode_key(cluster_id))
+                    await _settle(cluster, sent)
                 except ProtocolError as error:
                     raise explained(error, spec.name, HEARTBEATS_TOPIC, WRITE) from error
                 place.written += 1
@@ -116,6 +117,20 @@ class HeartbeatWriters:
         return {
             name: {"written": place.written, "problem": place.problem} for name, place in self._places.items()
         }
+
+
+async def _settle(cluster: Cluster, sent: Delivery) -> None:
+    """Until it is written. What is not taken at once may lack its topic, as somebody has deleted that: the
+    producer has looked for it by then, and goes on by itself once it is there again. Raises BrokerError.
+    """
+    while True:
+        try:
+            async with asyncio.timeout(INTERVAL_MS / 1000):
+                await sent
+                return
+        except TimeoutError:
+            if not cluster.partitions(HEARTBEATS_TOPIC):
+                await make_heartbeats_topic(cluster)
 
 
 def sources_of(topology: Topology) -> Iterator[ClusterSpec]:

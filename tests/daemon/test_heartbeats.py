@@ -100,3 +100,25 @@ def test_heartbeats_that_the_source_has_no_more_are_passed_over_and_fail_no_rout
     assert running.stop() == 0
     log = running.log.read_text()
     assert not [name for name in ("trouble_met", "source_gap_met", "topic_recreated") if name in log]
+
+
+def test_a_topic_of_heartbeats_that_is_deleted_is_made_anew_before_one_is_given_up(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create(source, "flights", 1)
+    running = mirror(source, destination, heartbeats=True)
+    running.start()
+    for place in (source, destination, source):
+        running.wait_for(lambda told: bool(told["heartbeats"]), "heartbeats arrive")
+        delete_topic(place, TOPIC)
+        deleted_ms = time.time() * 1000
+        running.wait_for(
+            lambda told, since_ms=deleted_ms: any(
+                heard["born_ms"] > since_ms for heard in told["heartbeats"].values()
+            ),
+            "newer heartbeats arrive",
+        )
+    assert running.stop() == 0
+    log = running.log.read_text()
+    assert "heartbeats_not_written" not in log
