@@ -25,10 +25,8 @@ from broker.records.batch import (
 )
 from broker.records.compression import compress, decompress_view
 from broker.records.reader import Columns, read_columns
-from broker.records.record import parse_varint, wrapped
+from broker.records.record import parse_varint, varint
 from broker.types import Buffer
-
-_UINT64_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +39,15 @@ class OpenedBatch:
 
 
 def open_batch(
-    batch: Buffer, header: BatchHeader, *, size_max: int, strict_names: bool = False
+    batch: Buffer, header: BatchHeader, *, size_max: int, exact_names: bool = False
 ) -> OpenedBatch:
     """Look into the batch that starts `batch`, uncompressed to at most `size_max` bytes. Raises
-    CorruptRecordsError; with `strict_names` as `read_columns`, too.
+    CorruptRecordsError. `exact_names`: see `read_columns`.
     """
     view = memoryview(batch)
     content = decompress_view(header.codec, view[HEADER_SIZE : header.size], size_max=size_max)
     if header.codec is Codec.NONE:
-        columns = read_columns(batch, header, size_max=size_max, strict_names=strict_names)
+        columns = read_columns(batch, header, size_max=size_max, exact_names=exact_names)
         return OpenedBatch(header=header, content=content, columns=columns)
     plain = header._replace(
         attributes=header.attributes & ~CODEC_MASK,
@@ -59,7 +57,7 @@ def open_batch(
     uncompressed = b"".join(
         (view[:ATTRIBUTES_POSITION], attributes, view[ATTRIBUTES_POSITION + 2 : HEADER_SIZE], content)
     )
-    columns = read_columns(uncompressed, plain, size_max=size_max, strict_names=strict_names)
+    columns = read_columns(uncompressed, plain, size_max=size_max, exact_names=exact_names)
     return OpenedBatch(header=header, content=content, columns=columns)
 
 
@@ -142,18 +140,6 @@ def _shifted(record: bytes, shift: int) -> bytes:
     _, attributes_position = parse_varint(record, 0)
     delta, position = parse_varint(record, attributes_position + 1)
     body = b"".join(
-        (record[attributes_position : attributes_position + 1], _varint(delta + shift), record[position:])
+        (record[attributes_position : attributes_position + 1], varint(delta + shift), record[position:])
     )
-    return _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    """A number, zigzag-encoded as 64 bits hold it."""
-    value = wrapped(value)
-    rest = (value << 1 ^ value >> 63) & _UINT64_MASK
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+    return varint(len(body)) + body

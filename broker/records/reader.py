@@ -83,12 +83,12 @@ def iterate_records(batch: Buffer, header: BatchHeader, *, size_max: int) -> Ite
         yield from RECORDS.of_parsed(parsed, offsets)
 
 
-def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int, strict_names: bool = False) -> Columns:
-    """As `read_records`, field by field: twice as fast as taking records apart. `strict_names`: raises
-    UnicodeDecodeError, too, where a name of a header is not UTF-8, and would become another.
+def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int, exact_names: bool = False) -> Columns:
+    """As `read_records`, field by field: twice as fast as taking records apart. `exact_names`: see
+    `parse_records`.
     """
     columns = Columns([], [], [], [], [])
-    for parsed, offsets in _parse(batch, header, size_max, strict_names=strict_names):
+    for parsed, offsets in _parse(batch, header, size_max, exact_names=exact_names):
         columns.offsets.extend(offsets)
         columns.keys.extend(map(_KEY, parsed))
         columns.values.extend(map(_VALUE, parsed))
@@ -208,7 +208,7 @@ def _parse(
     size_max: int,
     chunk_count: int = _COLUMNS_CHUNK,
     *,
-    strict_names: bool = False,
+    exact_names: bool = False,
 ) -> Iterator[tuple[list[Any], list[int]]]:
     """Parsed records, `chunk_count` at a time, and their offsets, checked."""
     padded = _uncompressed(batch, header, size_max)
@@ -223,10 +223,9 @@ def _parse(
             raise CorruptRecordsError(
                 f"records of the batch at offset {header.base_offset}: {error}"
             ) from error
-        except (UnicodeDecodeError, OverflowError, MemoryError) as error:
-            if strict_names and isinstance(error, UnicodeDecodeError):
-                raise
-            records = islice(parse_records(content[HEADER_SIZE:], header), parsed_count, None)
+        except (UnicodeDecodeError, OverflowError, MemoryError):
+            parsed_plainly = parse_records(content[HEADER_SIZE:], header, exact_names=exact_names)
+            records = islice(parsed_plainly, parsed_count, None)
             continue
         if not parsed:
             return

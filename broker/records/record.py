@@ -27,6 +27,9 @@ Header = tuple[str, bytes | None]
 """Key and value of one header of a record."""
 
 _VARINT_SIZE_MAX = 10
+_UINT64_MASK = (1 << 64) - 1
+_EXACT = "surrogateescape"
+"""A byte that is not UTF-8 becomes half of a surrogate pair, as in names of files."""
 
 
 class TimestampType(IntEnum):
@@ -48,14 +51,16 @@ class Record(NamedTuple):
     headers: Sequence[Header]
 
 
-def parse_records(content: Buffer, header: BatchHeader) -> Iterator[Record]:
+def parse_records(content: Buffer, header: BatchHeader, *, exact_names: bool = False) -> Iterator[Record]:
     """The records in `content`, the uncompressed records section of a batch.
 
-    Bytes of header keys that are not UTF-8 become U+FFFD, as in Java's clients. Raises CorruptRecordsError.
+    Bytes of header keys that are not UTF-8 become U+FFFD, as in Java's clients; with `exact_names` what
+    `name_bytes` has them again of. Raises CorruptRecordsError.
     """
+    errors = _EXACT if exact_names else "replace"
     position = 0
     for _ in range(header.record_count):
-        record, position = _parse_record(content, position, header)
+        record, position = _parse_record(content, position, header, errors)
         yield record
     if position != len(content):
         raise CorruptRecordsError(
@@ -63,18 +68,25 @@ def parse_records(content: Buffer, header: BatchHeader) -> Iterator[Record]:
         )
 
 
+def name_bytes(name: str) -> bytes:
+    """The bytes of a header's key. Raises UnicodeEncodeError for half of a surrogate pair that stands for
+    none.
+    """
+    return name.encode("utf-8", _EXACT)
+
+
 def wrapped(number: int) -> int:
     """As 64 bits hold it."""
     return (number + TIMESTAMP_MAX + 1) % (1 << 64) - TIMESTAMP_MAX - 1
 
 
-def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[Record, int]:
+def _parse_record(content: Buffer, position: int, header: BatchHeader, errors: str) -> tuple[Record, int]:
     length, start = parse_varint(content, position)
     timestamp_delta, position = parse_varint(content, start + 1)
     offset_delta, position = parse_varint(content, position)
     key, position = _parse_bytes(content, position)
     value, position = _parse_bytes(content, position)
-    headers, position = _parse_headers(content, position)
+    headers, position = _parse_headers(content, position, errors)
     if position - start != length:
         raise CorruptRecordsError(f"record of {position - start} bytes claims {length}")
     appended = header.is_log_append_time
@@ -88,7 +100,7 @@ def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[
     ), position
 
 
-def _parse_headers(content: Buffer, position: int) -> tuple[tuple[Header, ...], int]:
+def _parse_headers(content: Buffer, position: int, errors: str) -> tuple[tuple[Header, ...], int]:
     count, position = parse_varint(content, position)
     if not 0 <= count <= len(content) - position:
         raise CorruptRecordsError(f"record with {count} headers")
@@ -98,7 +110,7 @@ def _parse_headers(content: Buffer, position: int) -> tuple[tuple[Header, ...], 
         value, position = _parse_bytes(content, position)
         if key is None:
             raise CorruptRecordsError("record header without a key")
-        headers.append((key.decode("utf-8", "replace"), value))
+        headers.append((key.decode("utf-8", errors), value))
     return tuple(headers), position
 
 
@@ -119,3 +131,15 @@ def parse_varint(content: Buffer, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value >> 1 ^ -(value & 1), position + index + 1
     raise CorruptRecordsError("torn or overlong number in a record")
+
+
+def varint(value: int) -> bytes:
+    """A number, zigzag-encoded as 64 bits hold it."""
+    value = wrapped(value)
+    rest = (value << 1 ^ value >> 63) & _UINT64_MASK
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)

@@ -84,7 +84,7 @@ def check(entry: Entry) -> None:
 def columns_of(entry: Entry) -> Columns:
     """The records of an entry, field by field. Raises CorruptRecordsError."""
     if entry.header is not None:
-        return read_columns(entry.data, entry.header, size_max=DECODED_BYTES_MAX)
+        return read_columns(entry.data, entry.header, size_max=DECODED_BYTES_MAX, exact_names=True)
     records = read_message(entry.data, size_max=DECODED_BYTES_MAX)
     return Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
 

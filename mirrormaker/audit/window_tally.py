@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from broker.errors import ConfigurationError
 from broker.records.reader import Columns
-from broker.records.record import Header
+from broker.records.record import Header, name_bytes
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.windows import WINDOWS_MAX, TimeWindow
 from mirrormaker.ledger.page import CRC_MODULUS
@@ -96,7 +96,7 @@ def _checksum(key: bytes | None, value: bytes | None, headers: Iterable[Header],
     crc = crc32c(_FIELDS.pack(timestamp, _length(key), _length(value), len(pairs)))
     crc = crc32c(value or b"", crc32c(key or b"", crc))
     for name, content in pairs:
-        told = name.encode()
+        told = name_bytes(name)
         crc = crc32c(
             content or b"", crc32c(told, crc32c(_FIELDS.pack(0, len(told), _length(content), 0), crc))
         )

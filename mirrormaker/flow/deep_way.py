@@ -89,7 +89,7 @@ class DeepWay:
         verify_crc(entry, 0, header)
         try:
             self._take_decoded(entry, header, DeepReason.GATHERED, origin)
-        except (ExpansionError, UnicodeDecodeError):
+        except ExpansionError:
             self.decoded_bytes += header.size  # at least
             return False
         return True
@@ -110,8 +110,7 @@ class DeepWay:
         codec = config.codec if config.codec is not None else header.codec
         is_whole = reason is DeepReason.CODEC and not config.gather_bytes
         if not (is_whole and self._take_repacked(entry, header, codec, origin)):
-            is_gathered = reason is DeepReason.GATHERED
-            opened = open_batch(entry, header, size_max=config.decoded_bytes_max, strict_names=is_gathered)
+            opened = open_batch(entry, header, size_max=config.decoded_bytes_max, exact_names=True)
             decoded_bytes = len(opened.content)
             self.decoded_bytes += decoded_bytes
             weight = len(entry) if codec is header.codec else decoded_bytes

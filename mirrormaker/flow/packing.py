@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
+from broker.records.plain_builder import PlainBuilder
 from broker.records.reader import Columns
 from broker.records.record import Header, Record
 from mirrormaker.flow.chunk import Chunk, Frame, SourceRun
@@ -22,6 +23,7 @@ RECORD_BYTES = 16
 """About what a record takes beside its key and value."""
 _NO_BOUND = 1 << 30
 NO_SIDES: Mapping[int, BatchLimit] = {}
+_Builder = BatchBuilder | PlainBuilder
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,7 +201,7 @@ class Packer:
         first = bisect_left(offsets, offsets[end], start)
         return first if first > start else bisect_right(offsets, offsets[end], start)
 
-    def _finish(self, pack: Pack, start: int, end: int, builder: BatchBuilder, size_max: int) -> None:
+    def _finish(self, pack: Pack, start: int, end: int, builder: _Builder, size_max: int) -> None:
         """Make a chunk of the records in the builder, or several where it is larger than `size_max`."""
         built = builder.build()
         if len(built) <= size_max:
@@ -275,9 +277,15 @@ def from_offset(columns: Columns, first: int, end: int = 1 << 63) -> Columns:
     )
 
 
-def _fill(pack: Pack, start: int, end: int, room: int) -> tuple[BatchBuilder, int]:
+def _fill(pack: Pack, start: int, end: int, room: int) -> tuple[_Builder, int]:
     """A batch of the records from `start` on, at most up to `end`, and where it was full."""
-    builder = BatchBuilder(pack.codec, size_max=room)
+    try:
+        return _filled(pack, start, end, BatchBuilder(pack.codec, size_max=room))
+    except UnicodeEncodeError:  # the name of a header is not UTF-8
+        return _filled(pack, start, end, PlainBuilder(pack.codec, size_max=room))
+
+
+def _filled(pack: Pack, start: int, end: int, builder: _Builder) -> tuple[_Builder, int]:
     append = builder.append
     rows: Iterable[tuple[int, bytes | None, bytes | None, Sequence[Header]]] = zip(
         pack.timestamps[start:end],

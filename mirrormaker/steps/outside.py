@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.errors import ConfigurationError
-from broker.records.record import Record
+from broker.records.record import Record, name_bytes
 from mirrormaker.steps.changes import Change
 from mirrormaker.steps.record import RecordAtWork, RecordError, TransitRecord
 from mirrormaker.topology.document import suggestion
@@ -144,15 +144,15 @@ def _checked(made: Any, work: RecordAtWork, path: str) -> RecordAtWork:
         isinstance(name, str) and (value is None or isinstance(value, bytes)) for name, value in headers
     ):
         raise RecordError(f"{path}: a header has a name of text and a value of bytes")
-    if any(not _is_unicode(name) for name, _ in headers):
+    if any(not _has_bytes(name) for name, _ in headers):
         raise RecordError(f"{path}: the name of a header is half of a surrogate pair")
     record = Record(work.offset, made.timestamp_ms, 0, made.key, made.value, headers)
     return RecordAtWork(record, made.to, work.partition)
 
 
-def _is_unicode(name: str) -> bool:
+def _has_bytes(name: str) -> bool:
     try:
-        name.encode()
+        name_bytes(name)
     except UnicodeEncodeError:
         return False
     return True

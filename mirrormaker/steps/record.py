@@ -27,6 +27,7 @@ class TransitRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header]
+    """Bytes of names that are not UTF-8 are there as `surrogateescape` has them."""
     to: str
     """The topic that it goes to: the route's own, or one that a step of the route names."""
 

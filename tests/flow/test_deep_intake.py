@@ -19,8 +19,10 @@ from broker.records.batch import (
     verify_crc,
     write_header,
 )
+from broker.records.excerpt import excerpt, open_batch
 from broker.records.message_set import build_message_set
-from broker.records.record import TIMESTAMP_MAX, Record, TimestampType
+from broker.records.reader import read_columns
+from broker.records.record import TIMESTAMP_MAX, Record, TimestampType, name_bytes
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
@@ -339,17 +341,45 @@ def test_batches_that_found_no_neighbour_pass_as_they_are() -> None:
     assert not intake.deep
 
 
-def test_batches_that_gathering_would_leave_out_or_alter_pass_as_they_are() -> None:
-    large, strange = build(3, 5, size=10_000), build(8, 1, codec=Codec.NONE)
-    strange[strange.rindex(b"header")] = 0xFF  # no UTF-8
-    write_header(strange, 0, read_header(strange))
-    answer = build(0) + large + strange + build(9, codec=Codec.NONE) + build(12, codec=Codec.NONE)
+def test_a_batch_that_gathering_would_leave_out_passes_as_it_is() -> None:
+    large = build(3, 5, size=10_000)
+    answer = build(0) + large + build(8, 4, codec=Codec.NONE) + build(12, codec=Codec.NONE)
     intake = take(answer, config=config(gather_bytes=50_000, decoded_bytes_max=20_000))
     chunks = [bytes(chunk.records) for chunk in intake.chunks]
-    assert chunks[1:3] == [bytes(large), bytes(strange)]
+    assert chunks[1] == bytes(large)
     assert numbers_of(intake.chunks) == {0: list(range(15))}
     assert (intake.position, intake.obstacle, intake.left_out) == (15, None, {})
     assert intake.deep == {DeepReason.GATHERED: 3}
+
+
+@pytest.mark.parametrize("kept", [(True, True, True), (True, False, True)], ids=["whole", "compacted"])
+@pytest.mark.parametrize(
+    ("flags", "wish"),
+    [
+        (TIMESTAMP_TYPE_FLAG, {}),
+        (0, {"deep": True}),
+        (0, {"gather_bytes": 50_000}),
+        (0, {"steps": Spread(9, 9, 9)}),
+        (0, {"batch_bytes_max": 150}),
+    ],
+    ids=["append-time", "deep", "gathered", "steps", "split"],
+)
+def test_names_of_headers_that_are_not_utf_8_cross_as_they_are(
+    flags: int, wish: dict[str, object], kept: tuple[bool, ...]
+) -> None:
+    strange = build(3, codec=Codec.NONE, flags=flags)
+    strange[strange.rindex(b"header")] = 0xFF
+    write_header(strange, 0, read_header(strange))
+    opened = open_batch(strange, read_header(strange), size_max=SIZE_MAX)
+    batches = build(0, codec=Codec.NONE) + excerpt(opened, kept) + build(6, codec=Codec.NONE)
+    intake = take(batches, config=config(**wish))
+    names = []
+    for chunk in sorted(intake.chunks, key=lambda chunk: chunk.first_offset):
+        for place, header in iterate_batches(chunk.records):
+            columns = read_columns(chunk.records[place:], header, size_max=SIZE_MAX, exact_names=True)
+            names += [name_bytes(name) for headers in columns.headers for name, _ in headers]
+    assert sorted(names) == [b"header"] * (len(names) - 1) + [b"\xffeader"]
+    assert len(names) == 6 + sum(kept)
 
 
 def test_damage_in_a_batch_that_was_to_be_gathered_is_told_where_it_is() -> None:

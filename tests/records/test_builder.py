@@ -8,7 +8,9 @@ from broker.errors import CorruptRecordsError
 from broker.records.batch import HEADER_SIZE, Codec, read_header, rebase, verify_crc
 from broker.records.builder import BatchBuilder, recompress
 from broker.records.compression import decompress
-from broker.records.record import TIMESTAMP_MAX, parse_records
+from broker.records.plain_builder import PlainBuilder
+from broker.records.reader import read_columns
+from broker.records.record import TIMESTAMP_MAX, name_bytes, parse_records
 from tests.records.samples import (
     CODECS,
     NOW_MS,
@@ -34,6 +36,33 @@ def test_what_is_built_is_read_back(samples: list[Sample], codec: Codec) -> None
     assert as_samples(records) == samples
     assert [record.offset for record in records] == list(range(len(samples)))
     assert {record.timestamp_type for record in records} == {0}
+
+
+@given(SAMPLES, CODECS, st.integers(0, 400))
+def test_the_plain_builder_makes_what_the_compiled_one_does(
+    samples: list[Sample], codec: Codec, size_max: int
+) -> None:
+    builders = BatchBuilder(codec, size_max=size_max), PlainBuilder(codec, size_max=size_max)
+    taken = [[builder.append(*sample) for sample in samples] for builder in builders]
+    assert taken[0] == taken[1]
+    compiled, plain = (builder.build() for builder in builders)
+    assert plain[HEADER_SIZE:] == compiled[HEADER_SIZE:]
+    assert read_header(plain) == read_header(compiled)
+
+
+@given(st.lists(st.binary(max_size=6), min_size=1), CODECS)
+def test_names_of_headers_are_any_bytes_where_exact_ones_are_asked_for(
+    names: list[bytes], codec: Codec
+) -> None:
+    builder = PlainBuilder(codec, size_max=SIZE_MAX)
+    for name in names:
+        assert builder.append(NOW_MS, None, b"", [(name.decode("utf-8", "surrogateescape"), name)])
+    batch = builder.build()
+    header = read_header(batch)
+    verify_crc(batch, 0, header)
+    columns = read_columns(batch, header, size_max=SIZE_MAX, exact_names=True)
+    assert [name_bytes(told) for ((told, _),) in columns.headers] == names
+    assert [value for ((_, value),) in columns.headers] == names
 
 
 FAR_APART = st.lists(

@@ -458,6 +458,15 @@ def test_what_a_function_is_given_changes_nothing_but_by_what_it_returns(
         done(made, record(headers=(("kind", b"late"),)))
 
 
+def test_a_function_may_return_names_of_headers_that_are_not_utf_8(
+    tmp_path: Path, functions: ModuleType
+) -> None:
+    functions.change = lambda made: made._replace(value=b"")  # type: ignore[attr-defined]
+    given = record(headers=((b"\xffname".decode(errors="surrogateescape"), b"late"),))
+    (made,) = done(steps(tmp_path, "[{function: 'functions_of_a_route:change'}]"), given)
+    assert made.headers == given.headers
+
+
 @pytest.mark.parametrize("path", ["nowhere_at_all:change", "json:nothing", "sys:version"])
 def test_a_function_that_is_not_there_is_told_when_the_route_starts(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigurationError, match=path):
