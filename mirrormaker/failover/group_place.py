@@ -50,6 +50,25 @@ class Jumped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """Records that it has not read here, and that are not there any more."""
+
+    first: int
+    """Offset here of the first of them."""
+    last: int
+    records: int
+    """At the most."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return (
+            f"it misses what it has not read here at offsets {self.first} to {self.last}"
+            f" ({self.records:,} records at the most), which is not there any more"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlace:
     """One partition of a group."""
 
@@ -68,6 +87,8 @@ class GroupPlace:
     """Records that it has read and finds there once more, at the most; None: nobody knows where it begins."""
     jumped: Jumped | None = None
     """What it does not read there."""
+    missed: Missed | None = None
+    """What it cannot read there."""
     follows: bool = False
     """It goes on with what it reads next here, once that, or what lies before it, has been copied: where that
     will be nobody knows before.
@@ -89,6 +110,7 @@ class GroupPlace:
             "read_again": self.again,
             "follows_copy": self.follows,
             "jumped": None if self.jumped is None else asdict(self.jumped),
+            "missed": None if self.missed is None else asdict(self.missed),
         }
 
     @property
@@ -99,23 +121,22 @@ class GroupPlace:
     def line(self) -> str:
         """For people."""
         at = "its first record" if self.continues_at is None else f"offset {self.continues_at}"
-        jumped = "" if self.jumped is None else f"; {self.jumped.text}"
+        unread = "".join(f"; {each.text}" for each in (self.jumped, self.missed) if each is not None)
         if not self.is_carried:
             at = "no position" if self.continues_at is None else at
             why = _STAYS[self.standing]
-            return (
-                f"group {self.group}: {self.source} at {self.at} is not carried, {why}: it has {at}{jumped}"
-            )
+            said = f"is not carried, {why}: it has {at}"
+            return f"group {self.group}: {self.source} at {self.at} {said}{unread}"
         if self.follows:
             return (
                 f"group {self.group}: {self.source} at {self.at} goes on there with what it reads next here,"
-                f" once what is missing is copied{jumped}"
+                f" once what is missing is copied{unread}"
             )
         ahead = f", {self.unread:,} records ahead of the copy" if self.unread else ""
         again = f", reads up to {self.again:,} records again" if self.again else ""
         exactness = "" if self.is_exact else f" ({_SAID.get(self.standing, self.standing)})"
         return (
-            f"group {self.group}: {self.source} at {self.at}{ahead} goes on at {at}{again}{exactness}{jumped}"
+            f"group {self.group}: {self.source} at {self.at}{ahead} goes on at {at}{again}{exactness}{unread}"
         )
 
 

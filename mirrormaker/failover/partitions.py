@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
@@ -219,28 +219,19 @@ def _last_lane(
     return max(lanes, key=lambda lane: view.lanes[lane].to_next or -1, default=None)
 
 
-def made_anew_notes(
-    sides: Sides, side: Side, places: Iterable[PartitionPlace], view: LedgerView
-) -> list[str]:
-    """For people, of each topic at the other side that is another now: what had come from it to `side`, whose
-    ledger is `view`, does not go back.
+def former_lanes(
+    view: LedgerView, source: Cluster, place: TopicPartition, to: TopicPartition
+) -> list[LaneLedger]:
+    """What the ledger says of lanes between two partitions whose source topic is another now, or gone, in a
+    cluster that has lived on.
     """
-    other = sides.clusters.get(side.other)
-    if other is None:
-        return []
-    anew = {place.to.topic for place in places if _was_made_anew(view, other, place.to, place.source)}
     return [
-        f"topic {topic} at {sides.name(side.other)} was made anew: what had come from there to"
-        f" {sides.name(side)} stays there alone"
-        for topic in sorted(anew)
+        view.lanes[lane]
+        for lane in view.of_source(place, to.topic)
+        if lane.to_partition == to.partition
+        and (lane.cluster, lane.topic_id is None) == (source.cluster_id, False)
+        and not _is_current(lane, source)
     ]
-
-
-def _was_made_anew(view: LedgerView, source: Cluster, place: TopicPartition, to: TopicPartition) -> bool:
-    """Whether all that came by the lane is of a topic that had the name before, in the same cluster."""
-    lanes = [lane for lane in view.of_source(place, to.topic) if lane.to_partition == to.partition]
-    known = place.topic in source.topics and not any(_is_current(lane, source) for lane in lanes)
-    return known and any(lane.cluster == source.cluster_id for lane in lanes)
 
 
 def _is_current(lane: LaneId, source: Cluster) -> bool:

@@ -19,12 +19,13 @@ from mirrormaker.failover.fence import why_not_closed
 from mirrormaker.failover.group_place import GroupPlace, following, past_tails
 from mirrormaker.failover.groups import look_at_groups
 from mirrormaker.failover.last_known import read_last_known, read_obstacles
-from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, made_anew_notes, read_places
+from mirrormaker.failover.lost_copies import Lost, look_for_lost, lost_as_known, made_anew_notes, past_lost
+from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
 from mirrormaker.failover.sides import Sides
 from mirrormaker.failover.tail import Tail, TailChoice, find_tails
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.reconcile.switches import Side, Stage
+from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
 
@@ -80,6 +81,8 @@ class Rehearsal:
     groups: tuple[GroupPlace, ...] = ()
     tail: tuple[Tail, ...] = ()
     """Records at `to` that never came to `source`."""
+    lost: tuple[Lost, ...] = ()
+    """Records at `source` that `to` had, and has not any more."""
     notes: tuple[str, ...] = field(default=())
     """What is not carried, and what to heed."""
 
@@ -107,6 +110,7 @@ class Rehearsal:
             "groups": [each.describe() for each in self.groups],
             "records_read_again": self.records_read_again,
             "tail": [each.describe() for each in self.tail],
+            "lost": [each.describe() for each in self.lost],
             "notes": list(self.notes),
         }
 
@@ -120,6 +124,7 @@ class Rehearsal:
         lines += (_line_of(each) for each in self.missing or () if each.records != 0)
         lines += (f"  {place.line()}" for place in self.groups)
         lines += (f"  only at {self.to}: {each.line()}" for each in self.tail)
+        lines += (f"  no more at {self.to}: {each.line()}, which nobody copies again" for each in self.lost)
         return [*lines, *(f"  {note}" for note in self.notes)]
 
     def _count_line(self) -> str:
@@ -186,11 +191,14 @@ async def _look_at_one(sides: Sides, target: Side, rehearsal: Rehearsal, looks: 
     carried = groups_as_carried(cluster, sides.leaving(old), view)
     groups = await looks.at("where groups go on", carried, [])
     tails = await looks.at(f"what only {sides.name(target)} has", _find_tails_soon(sides, target), [])
+    losses = lost_as_known(cluster, sides.leaving(old), view)
+    lost = await looks.at(f"what {sides.name(target)} has lost", losses, [])
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
-        groups=past_tails(groups, tails),
+        groups=past_lost(past_tails(groups, tails), lost),
         tail=tuple(tails),
+        lost=tuple(lost),
         notes=("groups go on where they were carried last", *_obstacle_notes(sides, old)),
     )
 
@@ -218,13 +226,16 @@ async def _look_at_both(
     groups, failures = await looks.at("where groups go on", look, ([], []))
     missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
     left = {each.source for each in missing or () if each.records}
-    anew = await looks.at("what was made anew", _anew_notes(sides, target), [])
+    anew = await looks.at("what was made anew", _anew_notes(sides), [])
+    losses = look_for_lost(sides, old, places)
+    lost = await looks.at(f"what {sides.name(target)} has lost", losses, [])
     fence = await looks.at(f"whether {sides.name(old)} can be fenced", _fence_notes(sides, old, places), [])
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
-        groups=past_tails(following(groups, left), tails),
+        groups=past_lost(past_tails(following(groups, left), tails), lost),
         tail=tuple(tails),
+        lost=tuple(lost),
         notes=(*failures, *anew, *_transaction_notes(places), *fence, *await _rule_notes(sides, old)),
     )
 
@@ -341,11 +352,10 @@ async def _fence_notes(sides: Sides, old: Side, places: Sequence[PartitionPlace]
     return [] if why is None else [f"the switch would be refused: {sides.name(old)} cannot be fenced, {why}"]
 
 
-async def _anew_notes(sides: Sides, target: Side) -> list[str]:
-    """Of all ways that the switch sets to begin."""
-    settled = [sides.switch.side] if sides.switch.stage is Stage.AWAY else []
+async def _anew_notes(sides: Sides) -> list[str]:
+    """Of both ways."""
     notes: list[str] = []
-    for side in dict.fromkeys([*settled, target]):
+    for side in Side:
         places, view = await read_places(sides, side), await ledger_at(sides.cluster(side))
         notes += made_anew_notes(sides, side, places, view)
     return notes

@@ -11,14 +11,8 @@ from typing import Any
 
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import open_topics
-from mirrormaker.failover.partitions import (
-    kept_of,
-    lane_of,
-    ledger_at,
-    made_anew_notes,
-    move_places,
-    read_places,
-)
+from mirrormaker.failover.lost_copies import made_anew_notes
+from mirrormaker.failover.partitions import kept_of, lane_of, ledger_at, move_places, read_places
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.failover.tail import Tail, TailChoice, begin_of, find_tails
 from mirrormaker.flow.kept_topic import KeptTopic

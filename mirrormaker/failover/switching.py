@@ -19,6 +19,7 @@ from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import close_topics, closed_topics, open_topics, read_settings, why_not_closed
 from mirrormaker.failover.group_place import GroupPlace, carried_lines, past_tails
 from mirrormaker.failover.groups import carry_groups
+from mirrormaker.failover.lost_copies import past_lost
 from mirrormaker.failover.partitions import PartitionPlace, lose_unreadable, read_places, source_topics
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
@@ -86,7 +87,8 @@ class GroupSwitch:
             if sides.switch.is_on_its_way:
                 self._tell(self._describe_left())
             raise
-        return Switched(switch=sides.switch, rehearsal=rehearsal, groups=self._groups, tail=self._tail.found)
+        groups = past_lost(self._groups, rehearsal.lost)
+        return Switched(switch=sides.switch, rehearsal=rehearsal, groups=groups, tail=self._tail.found)
 
     def _describe_left(self) -> str:
         sides, switch = self._sides, self._sides.switch

@@ -7,8 +7,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from broker.types import TopicPartition
+from mirrormaker.audit.ranges import Range
 from mirrormaker.carrying.decision import GroupStanding
-from mirrormaker.failover.group_place import GroupPlace, Jumped, carried_lines, following, past_tails
+from mirrormaker.failover.group_place import GroupPlace, Jumped, Missed, carried_lines, following, past_tails
+from mirrormaker.failover.lost_copies import Lost, past_lost
 from mirrormaker.failover.tail import Tail
 
 
@@ -62,6 +64,28 @@ def test_what_only_the_other_side_has_and_a_group_stands_behind_is_told(
     (found, other) = past_tails(places, [tail])
     assert (found.jumped, other.jumped) == (wanted, None)
     assert found.describe()["jumped"] == (None if wanted is None else asdict(wanted))
+
+
+@pytest.mark.parametrize(
+    ("at", "wanted"),
+    [
+        (0, Missed(first=2, last=8, records=5)),
+        (4, Missed(first=6, last=8, records=3)),
+        (8, Missed(first=8, last=8, records=1)),
+        (9, None),
+    ],
+)
+def test_what_the_other_side_has_lost_and_a_group_has_not_read_here_is_told(
+    at: int, wanted: Missed | None
+) -> None:
+    lost = Lost(source=TopicPartition("orders", 0), stretches=(Range(2, 4), Range(6, 9)))
+    assert lost.line() == "orders-0: 5 records, offsets 2 to 8"
+    places = [replace(place(GroupStanding.CARRIED, partition=number), at=at) for number in (0, 1)]
+    (found, other) = past_lost(places, [lost])
+    assert (found.missed, other.missed) == (wanted, None)
+    assert found.describe()["missed"] == (None if wanted is None else asdict(wanted))
+    said = "" if wanted is None else f"; {wanted.text}"
+    assert found.line() == f"group billing: orders-0 at {at} goes on at offset 5{said}"
 
 
 @pytest.mark.parametrize(
