@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import LATEST, list_offsets
+from broker.client.offsets import LATEST, list_offsets_found
 from broker.types import TopicPartition
 from mirrormaker.audit.ranges import Range, joined, total
 from mirrormaker.failover.group_place import GroupPlace, Missed
 from mirrormaker.failover.partitions import (
-    READ_TIMEOUT_MS,
     PartitionPlace,
     former_lanes,
     kept_of,
@@ -29,6 +28,8 @@ from mirrormaker.ledger.view import LedgerView
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.naming import compile_naming
+
+TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +69,12 @@ async def look_for_lost(sides: Sides, side: Side, places: Collection[PartitionPl
     ends = await _ends_of(other, {place.to for place in places})
     found: list[Lost] = []
     for place in places:
-        gone = lost_of(lane_of(went, cluster, place.source, place.to), ends.get(place.to, 0))
+        lane = lane_of(went, cluster, place.source, place.to)
+        gone = lost_of(lane, ends[place.to]) if place.to in ends else []
         copied, kept = Range(place.start, place.copied_to), Range(place.start, place.end)
         stretches = [each.source.within(copied) for each in gone]
-        for lane in former_lanes(came, other, place.to, place.source):
-            stretches += [each.within(kept) for each in _places_in(kept_of(lane, place.end))]
+        for former in former_lanes(came, other, place.to, place.source):
+            stretches += [each.within(kept) for each in _places_in(kept_of(former, place.end))]
         found.append(Lost(source=place.source, stretches=tuple(joined(stretches))))
     return [lost for lost in found if lost.stretches]
 
@@ -93,16 +95,17 @@ async def lost_as_known(cluster: Cluster, routes: Iterable[RouteSpec], view: Led
     return [
         Lost(source=source, stretches=tuple(joined(each.source for each in gone)))
         for source, to in sorted(ways)
-        if (gone := lost_of(lane_of(view, None, source, to), ends.get(to, 0)))
+        if to in ends and (gone := lost_of(lane_of(view, None, source, to), ends[to]))
     ]
 
 
 async def _ends_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Without those that are gone."""
+    """0 of those that are gone; nothing of those without a leader."""
     metadata = await cluster.refresh()
     there = {each: LATEST for each in partitions if metadata.partition(each) is not None}
-    found = await list_offsets(cluster, there, timeout_ms=READ_TIMEOUT_MS)
-    return {each: at.offset for each, at in found.items()}
+    listed = await list_offsets_found(cluster, there, timeout_ms=TIMEOUT_MS)
+    gone = dict.fromkeys(set(partitions) - there.keys(), 0)
+    return gone | {each: at.offset for each, at in listed.found.items()}
 
 
 def _places_in(lane: LaneLedger) -> Iterable[Range]:

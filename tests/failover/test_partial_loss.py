@@ -16,7 +16,7 @@ from broker.client.offsets import LATEST, list_offsets
 from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
-from mirrormaker.failover import carried_groups, partitions
+from mirrormaker.failover import carried_groups, lost_copies, partitions
 from mirrormaker.failover.commands import describe_switched, rehearse_switch, switch_group
 from mirrormaker.failover.settling import Terms
 from mirrormaker.failover.sides import FailoverError
@@ -42,6 +42,7 @@ FORCED = Terms(timeout_ms=5_000, force=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "READ_TIMEOUT_MS", 2_000)
     monkeypatch.setattr(carried_groups, "TIMEOUT_MS", 2_000)
+    monkeypatch.setattr(lost_copies, "TIMEOUT_MS", 2_000)
 
 
 def place(cluster: EmbeddedCluster, replicas: Sequence[int]) -> None:
