@@ -55,6 +55,10 @@ class LaneComparison:
         """The source has nothing more."""
         self._tally = tally
         self._destination_start = terms.destination_start
+        self._equal_to = 0
+        """The source offset behind the last record that was found equal."""
+        self._unread = terms.written_meanwhile.length
+        """So many records may stand where the destination was not read, beside those found absent there."""
         self._beside: Counter[int] = Counter()
         """Contents that no lane is known to have brought, and that another is to judge."""
         self._alignment = Alignment(self._count_equal, skips, is_sparse=known is not None)
@@ -92,6 +96,7 @@ class LaneComparison:
         self._findings.outcomes[Outcome.REPEATED] += repeated
         self._findings.records += count - judged
         self._findings.equal += count - repeated
+        self._equal_to = max(self._equal_to, first + count)
         self._alignment.begin()
 
     def take_equal_items(self, items: Collection[Item]) -> None:
@@ -254,6 +259,7 @@ class LaneComparison:
             self._beside[there.content] += 1
 
     def _count_equal(self, item: Item) -> None:
+        self._equal_to = max(self._equal_to, item.offset + 1)
         is_repeated = self._is_repeated(item.offset)
         if is_repeated:
             self._findings.outcomes[Outcome.REPEATED] += 1
@@ -365,7 +371,10 @@ class LaneComparison:
 
     def _name_lacking(self, item: Item) -> None:
         place = None if self._known is None else self._known.place_of(item.offset)
-        if self._terms.may_be_lost(item.offset) and not isinstance(place, int):
+        if self._unread and self._may_be_unread(item, place):
+            self._unread -= 1
+            self._findings.outcomes[Outcome.PENDING] += 1
+        elif self._terms.may_be_lost(item.offset) and not isinstance(place, int):
             if self._beside[item.content]:
                 self._beside[item.content] -= 1
                 self._findings.equal += 1
@@ -375,6 +384,13 @@ class LaneComparison:
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
         else:
             self._add(DifferenceKind.MISSING, item.offset, place if isinstance(place, int) else None)
+
+    def _may_be_unread(self, item: Item, place: int | Whereabouts | None) -> bool:
+        """Whether a copy that the ledger does not know of may stand where the destination was not read."""
+        if self._known is None:
+            return item.offset >= self._equal_to
+        around = self._known.places_around(item.offset).within(self._terms.written_meanwhile)
+        return place is Whereabouts.UNRECORDED and around.length > 0
 
     def _may_be_gone(self, item: Item, place: int | Whereabouts | None) -> bool:
         """Whether the destination may have had a copy and deleted it. One that the ledger does not know of

@@ -292,6 +292,25 @@ def test_what_came_while_the_audit_began_is_not_looked_for_and_not_missed() -> N
     assert told(lost) == [("missing", 4, 4)]
 
 
+def test_what_the_ledger_does_not_know_of_may_stand_where_nothing_is_read_yet() -> None:
+    """So many records as there is room for."""
+    findings = compare(items(range(8)), items([0, 2, 3]), written_meanwhile=Range(3, 6))
+    assert (told(findings), findings.outcomes[Outcome.PENDING]) == (
+        [("missing", 1, None), ("missing", 7, None)],
+        3,
+    )
+    (known,) = passes_of([page(0, 0, 2), page(3, 2, 2)])
+    findings = compare(
+        items(range(7)),
+        items([0, 1, 3, 4]),
+        known,
+        delivery=Delivery.AT_MOST_ONCE,
+        written_meanwhile=Range(4, 5),
+    )
+    assert (told(findings), findings.equal) == ([], 4)
+    assert findings.outcomes == {Outcome.LOST: 2, Outcome.PENDING: 1}
+
+
 def test_what_a_killed_process_brought_behind_records_of_another_lane_is_that_lanes() -> None:
     """At most once nothing of it is copied again; where it stands, the other lane is to judge."""
     (known,) = passes_of([page(0, 0, 2)])

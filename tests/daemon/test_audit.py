@@ -211,6 +211,27 @@ def test_without_a_ledger_records_are_compared_by_content_and_order(
     assert (code, found(route)) == (2, differences)
 
 
+def test_without_a_ledger_what_stands_behind_an_open_transaction_is_not_missing(
+    sides: Sides, tmp_path: Path
+) -> None:
+    there = "jfk.bare-open"
+    for side, topic, numbers in ((sides[0], "bare-open", range(30)), (sides[1], there, range(20))):
+        create(side, topic, 1, **KEPT)
+        write(side, topic, numbered(numbers))
+    writer = producer(sides[1], **{"transactional.id": "bare-open"})
+    writer.init_transactions(PATIENCE_SECONDS)
+    writer.begin_transaction()
+    writer.produce(there, b"open", partition=0)
+    writer.flush(PATIENCE_SECONDS)
+    write(sides[1], there, numbered(range(20, 30)))
+    file = topology(tmp_path, sides, "bare-open")
+    code, route = audit(file, "--deep")
+    assert (code, found(route), route["equal"], route["outcomes"]) == (0, [], 20, {"pending": 10})
+    writer.abort_transaction(PATIENCE_SECONDS)
+    code, route = audit(file, "--deep")
+    assert (code, found(route), route["equal"], route["outcomes"]) == (0, [], 30, {})
+
+
 def test_an_altered_record_is_found_whatever_of_it_was_altered(sides: Sides, tmp_path: Path) -> None:
     create(sides[0], "altered", 1, **KEPT)
     create(sides[1], "jfk.altered", 1, **KEPT)
