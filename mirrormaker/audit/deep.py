@@ -25,7 +25,7 @@ from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, total
 from mirrormaker.audit.route_view import RouteView, committed_only
 from mirrormaker.audit.strangers import Origin
 from mirrormaker.audit.stretch_reading import StretchReading
@@ -144,14 +144,17 @@ class DeepAudit:
             )
             return
         begun = view.begun_at(source, passes)
-        findings.outcomes[Outcome.BEFORE_START] += Range(window.first, begun).within(window).length
+        before = view.explain(source, [Range(window.first, begun).within(window)])
+        findings.outcomes.update(before.outcomes)
+        findings.outcomes[Outcome.BEFORE_START] += total(before.rest)
         yield from stretches_of(passes, begun, window, Range(view.to_starts[to], end))
 
     def _skips(self, source: TopicPartition, to: TopicPartition) -> Skips:
         """What stands before the first record that both sides have, where there is no ledger."""
         view = self._view
         at_source = Outcome.GONE_AT_DESTINATION if view.to_starts[to] > 0 else None
-        at_destination = Outcome.THERE_BEFORE if self._may_be_prior(source, to) else None
+        prior = Outcome.THERE_BEFORE if view.is_exclusive else Outcome.OTHERS
+        at_destination = prior if self._may_be_prior(source, to) else None
         return Skips(
             source=Outcome.BEFORE_START if view.route.start is not Start.EARLIEST else at_source,
             destination=Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else at_destination,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.ranges import Range, joined
+from mirrormaker.audit.ranges import Range, is_any_held, joined
 
 
 class _Owned(NamedTuple):
@@ -33,13 +33,11 @@ class DestinationIndex:
 
     def is_contested(self, offset: int) -> bool:
         """Whether several records were written there: the destination has lost its end, or was made anew."""
-        index = bisect_right(self._contested, (offset, 1 << 63)) - 1
-        return index >= 0 and offset < self._contested[index].next
+        return is_any_held(self._contested, Range(offset, offset + 1))
 
     def is_any_contested(self, within: Range) -> bool:
         """Whether several records were written to any of these places."""
-        index = bisect_right(self._contested, (within.next - 1, 1 << 63)) - 1
-        return index >= 0 and within.first < self._contested[index].next
+        return is_any_held(self._contested, within)
 
     @property
     def first(self) -> int | None:

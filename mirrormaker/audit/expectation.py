@@ -12,7 +12,7 @@ from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.entries import Entry, columns_of, items_of
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.lane_runs import Pass, Whereabouts
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, is_any_held
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.record import RecordError
@@ -72,6 +72,10 @@ class Expectation:
     """Makes the dead letters, where steps send records to their topic, too; None: nobody asks for them."""
     notes: Sequence[Range] = ()
     """Source offsets that are noted as left out, in their order, as far as the route has come."""
+    returned: Sequence[Range] = ()
+    """Source offsets of what came from the destination, in their order: where no lane has copied it, nothing
+    there is compared with it.
+    """
     carried_ids: Collection[int] = frozenset()
     """Producer ids of mirrors that write to the source: what comes with them may have been returned."""
     copied_to: int | None = None
@@ -98,6 +102,7 @@ class Expectation:
             and header is not None
             and (self.copied_to is None or entry.next <= self.copied_to)
             and header.producer_id not in self.carried_ids
+            and not is_any_held(self.returned, Range(header.base_offset, entry.next))
             and not any(each.first < entry.next and each.next > header.base_offset for each in self.notes)
         )
 
@@ -113,6 +118,8 @@ class Expectation:
             items = [item for item in items if within.first <= item.offset < within.next]
         if self.is_plain(entry):
             return items
+        returned = {item.offset for item in items if self._is_returned(item.offset)}
+        self.outcomes[Outcome.RETURNED] += len(returned) * (self.lane == 0)
         is_carried = entry.header is not None and entry.header.producer_id in self.carried_ids
         return [
             item._replace(
@@ -121,7 +128,15 @@ class Expectation:
                 else self._outcome(item.offset, is_carried)
             )
             for item in items
+            if item.offset not in returned
         ]
+
+    def _is_returned(self, offset: int) -> bool:
+        """Whether it came from the destination, and was not copied there once more."""
+        return is_any_held(self.returned, Range(offset, offset + 1)) and not self._is_any_copied(offset)
+
+    def _is_any_copied(self, offset: int) -> bool:
+        return any(each.has_copy_of(offset) for each in self.copied)
 
     def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
         """What it counts as where it is not at the destination."""
@@ -161,7 +176,7 @@ class Expectation:
                     self.outcomes[Outcome.PARKED if is_parked else Outcome.NOTED] += self.lane == 0
                     continue
                 sent = [self.letters.record_error(record, str(error))]
-            if not sent and not any(each.has_copy_of(offset) for each in self.copied):
+            if not sent and not self._is_any_copied(offset):
                 self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
             made += [record for lane, record in sent if self._is_meant(lane, offset)]
         return _columns_of(made)

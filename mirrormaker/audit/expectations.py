@@ -60,6 +60,7 @@ class Expectations:
             on_record_error=route.on.record_error,
             letters=self._letters(source),
             notes=view.notes_of(source),
+            returned=view.returned.get(source, ()),
             carried_ids=view.carried_ids,
             copied_to=view.copied_to(source),
             with_time=to.topic not in view.timed_destinations,

@@ -60,9 +60,9 @@ class LedgerAudit:
         ]
         audit.has_ledger = bool(lanes)
         if not lanes:
-            own = total(outside(view.returned.get(source, ()), audit.window))
-            findings.outcomes[Outcome.RETURNED] += audit.window.length - own
-            if own:
+            explained = view.explain(source, [audit.window])
+            findings.outcomes.update(explained.outcomes)
+            if explained.rest:
                 audit.problem = self._why_no_ledger(source)
             return audit
         found: list[int] = []
@@ -188,26 +188,19 @@ def judge_source(
     first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
     before, pending = Range(window.first, first).within(window), Range(reached, window.next).within(window)
     early = total(each.within(pending) for each in found)
-    returned, notes = view.returned.get(source, ()), view.notes_of(source)
-    passed = [each.within(pending) for each in notes]
-    findings.outcomes[Outcome.NOTED] += total(passed)
-    findings.outcomes[Outcome.BEFORE_START] += total(outside(returned, before))
-    findings.outcomes[Outcome.PENDING] += total(outside(joined([*returned, *passed]), pending)) - early
-    findings.outcomes[Outcome.RETURNED] += total(
-        each.within(part) for each in returned for part in (before, pending)
-    )
+    for part, outcome in ((before, Outcome.BEFORE_START), (pending, Outcome.PENDING)):
+        explained = view.explain(source, [part])
+        findings.outcomes.update(explained.outcomes)
+        findings.outcomes[outcome] += total(explained.rest)
+    findings.outcomes[Outcome.PENDING] -= early
     judged = Range(first, reached).within(window)
     found = [each.within(judged) for each in found]
     dealt_with = joined([*(part for each in passes for part in each.covered_parts(judged)), *found])
-    holes = outside(dealt_with, judged)
-    for hole in holes:
-        findings.outcomes[Outcome.NOTED] += sum(each.within(hole).length for each in notes)
-        for unnoted in outside(notes, hole):
-            findings.outcomes[Outcome.RETURNED] += total(each.within(unnoted) for each in returned)
-            for part in outside(returned, unnoted):
-                lost = view.may_be_lost(source)
-                may_be_lost += [each.within(part) for each in lost]
-                missed += outside(lost, part)
+    explained, lost = view.explain(source, outside(dealt_with, judged)), view.may_be_lost(source)
+    findings.outcomes.update(explained.outcomes)
+    for hole in explained.rest:
+        may_be_lost += [each.within(hole) for each in lost]
+        missed += outside(lost, hole)
     copied = sum(each.count(judged) for each in passes) + total(found)
     distinct = total(joined([*(part for each in passes for part in each.copied_parts(judged)), *found]))
     findings.records += distinct + early

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -60,6 +61,12 @@ def outside(covered: Sequence[Range], within: Range) -> Iterator[Range]:
         at = each.next
     if at < within.next:
         yield Range(at, within.next)
+
+
+def is_any_held(ranges: Sequence[Range], within: Range) -> bool:
+    """Whether any offset of `within` is in one of these, which are as `joined` makes them."""
+    index = bisect_left(ranges, (within.next, 0)) - 1
+    return index >= 0 and within.first < ranges[index].next
 
 
 def common(one: Sequence[Range], other: Sequence[Range]) -> Iterator[Range]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
@@ -17,10 +18,11 @@ from broker.errors import BrokerError
 from broker.types import TopicPartition
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
+from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.kept_copies import KeptCopies, kept_copies
 from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, passes_of, severed_passes_of
 from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
-from mirrormaker.audit.ranges import Range, joined
+from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.returned import read_returned
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
@@ -42,6 +44,14 @@ PassesByLane = dict[tuple[TopicPartition, TopicPartition], list[Pass]]
 """By source and destination."""
 _POLICY, _TIMES = "cleanup.policy", "message.timestamp.type"
 _CODEC, _AS_SENT = "compression.type", "producer"
+
+
+class Explained(NamedTuple):
+    """Source offsets that no page deals with."""
+
+    outcomes: Mapping[Outcome, int]
+    """How many are noted, and how many came from the destination."""
+    rest: Sequence[Range]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +184,14 @@ class RouteView:
         known = [at for at in (self.copied_to(source), self.positions.get(source)) if at is not None]
         notes = self.notes.get(source, [])
         return joined(each.within(Range(0, max(known))) for each in notes) if known else notes
+
+    def explain(self, source: TopicPartition, parts: Iterable[Range]) -> Explained:
+        """What is known of source offsets that no page deals with."""
+        whole, notes = [*parts], self.notes_of(source)
+        unnoted = [part for each in whole for part in outside(notes, each)]
+        rest = [part for each in unnoted for part in outside(self.returned.get(source, ()), each)]
+        noted, returned = total(whole) - total(unnoted), total(unnoted) - total(rest)
+        return Explained({Outcome.NOTED: noted, Outcome.RETURNED: returned}, rest)
 
     def copied_to(self, source: TopicPartition) -> int | None:
         """The source offset that the route has certainly come to; None: not known."""
