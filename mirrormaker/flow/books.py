@@ -11,6 +11,7 @@ from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.positions import Place
+from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
 from mirrormaker.flow.transaction_steps import LanePositions
 
 
@@ -37,6 +38,21 @@ class Reached(NamedTuple):
     next: int
     mark: EpochMark | None
     """The last that is known of its epochs."""
+    starts: tuple[EpochStart, ...] = ()
+    """Where these begin, as far as that is known."""
+
+    @property
+    def epochs(self) -> ReadEpochs:
+        """Those of what lies before the mark."""
+        last = () if self.mark is None else (EpochStart(self.mark.epoch, self.mark.before - 1),)
+        return ReadEpochs.of((*self.starts, *last))
+
+    def epoch_before(self, position: int) -> int:
+        """The leader epoch that no record before is above; -1: not known."""
+        if self.mark is None or position > self.mark.before:
+            return -1
+        epoch = self.epochs.before(position)
+        return self.mark.epoch if epoch < 0 else epoch
 
 
 class Written(NamedTuple):
@@ -93,8 +109,10 @@ class Books(Protocol):
         """Under this id, which nobody has used before, records are about to be sent. Raises nothing."""
         ...
 
-    def begin(self, assignments: Iterable[Assignment]) -> None:
-        """These have been assigned to the machine."""
+    def begin(self, assignments: Iterable[Assignment], epochs: Mapping[TopicPartition, ReadEpochs]) -> None:
+        """These have been assigned to the machine, which tells of what `epochs` the records are that it reads
+        of them.
+        """
         ...
 
     async def written(
@@ -142,11 +160,9 @@ class Books(Protocol):
         self,
         positions: Mapping[TopicPartition, int],
         reached: Mapping[TopicPartition, LanePositions],
-        epochs: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         """These source positions are about to be committed; `reached`: what the destination has of the same,
-        by lane; `epochs`: the leader epoch that no record before is above, -1 where that is not known.
-        Returns those that may be committed now. Raises nothing that waiting helps against.
+        by lane. Returns those that may be committed now. Raises nothing that waiting helps against.
         """
         ...
 

@@ -91,7 +91,7 @@ class PositionCommits:
         }
         stored = {
             source: StoredPosition(
-                each.position, topic_id(source), each.note, self._machine.leader_epoch(source)
+                each.position, topic_id(source), each.note, held[source].epochs.told_before(each.position)
             )
             for source, each in kept.items()
         }
@@ -131,8 +131,7 @@ class PositionCommits:
         """What the books say of these; those that may be committed."""
         if self._books is None or not positions:
             return positions
-        epochs = {source: self._machine.leader_epoch(source) for source in positions}
-        return await self._books.write(positions, reached, epochs)
+        return await self._books.write(positions, reached)
 
     async def _store(self, stored: Mapping[TopicPartition, StoredPosition]) -> None:
         """Raises BrokerError."""

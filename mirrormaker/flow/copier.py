@@ -8,12 +8,12 @@ event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, RequestTimedOutError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
@@ -40,6 +40,7 @@ from mirrormaker.flow.losses import Loss, LossNotes
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, SourceMembership
 from mirrormaker.flow.memberships import make_membership
+from mirrormaker.flow.read_epochs import EpochStart
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.renewed_topics import RenewedTopics
 from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
@@ -249,6 +250,7 @@ class RouteCopier:
             self._clock,
             on_progress=writer.pump,
             on_trouble=self.arbiter.meet,
+            find_epochs=self._copied_epochs,
             filter_text=self._crossing.transit.filter_text,
             read_committed=self.route.isolation is Isolation.READ_COMMITTED,
         )
@@ -261,6 +263,16 @@ class RouteCopier:
             arbiter=self.arbiter,
             tasks=tasks,
         )
+
+    async def _copied_epochs(self, source: TopicPartition) -> Iterable[EpochStart]:
+        """See `FindEpochs`: by the books, where there are any."""
+        books = self._parts.books
+        if books is None:
+            return ()
+        reached = await books.reached([self._crossing.assignment(source)])
+        if not books.is_known:
+            raise RequestTimedOutError("destination: it is still being read what was copied")
+        return reached[source].starts if source in reached else ()
 
     async def _make_member(self, holdings: Holdings) -> SourceMembership:
         return await make_membership(

@@ -60,6 +60,8 @@ class StartingPoint(NamedTuple):
     """It was stored along with the id of the topic that there is now."""
     lost: tuple[int, int] | None = None
     """Offsets that were copied, of which the source has none any more; the second is exclusive."""
+    stored: int | None = None
+    """The group's position, where this goes on behind it."""
 
     def placed(self, assignment: Assignment) -> Assignment:
         """The assignment from here on, over the lanes that this was found for."""

@@ -316,7 +316,8 @@ class Holdings:
         assignments = [points[source].placed(engine.crossing.assignment(source)) for source in mine]
         engine.machine.assign(assignments)
         if self._books is not None:
-            self._books.begin(assignments)
+            epochs = {source: engine.machine.partitions[source].epochs for source in mine}
+            self._books.begin(assignments, epochs)
         for source in mine:
             tell_arrears(engine.machine, self._on_fact, source, self._arrears_of(source, points[source]))
             self._arrived.pop(source, None)
@@ -329,7 +330,7 @@ class Holdings:
         for source in same:
             lost, position = points[source].lost, min(points[source].lanes)
             if lost is not None and not engine.arbiter.goes_on_behind(source, position):
-                engine.arbiter.meet(went_back(source, position, lost))
+                engine.arbiter.meet(went_back(source, position, lost, begun_at=points[source].stored))
         late = {
             source: points[source]
             for source in same & self._uncompared

@@ -12,14 +12,12 @@ import asyncio
 from collections.abc import Mapping
 
 from broker.client.cluster import Cluster
-from broker.client.epoch_ends import epoch_ends_found
 from broker.client.offsets import LATEST, list_offsets_found
 from broker.types import TopicPartition
 from mirrormaker.flow.books import Reached
 from mirrormaker.flow.group_positions import StartingPoint
+from mirrormaker.flow.partings import ASK_TIMEOUT_MS, Read, partings
 
-ASK_TIMEOUT_MS = 2_000
-"""How long the leaders may take to be found: others wait for that."""
 NEW_LEADER_MS = 1_000
 """A leader that is new may tell an end of before (Kafka before 2.2, KIP-207): where a log seems to have lost
 its end it is asked again after so long.
@@ -42,9 +40,9 @@ async def with_lost_ends(
 
 
 def _compared(point: StartingPoint, reached: Reached, end: int | None) -> StartingPoint:
-    position, mark = min(point.lanes), reached.mark
-    if point.leader_epoch < 0 and mark is not None and position <= mark.before:
-        point = point._replace(leader_epoch=mark.epoch)
+    position = min(point.lanes)
+    if point.leader_epoch < 0:
+        point = point._replace(leader_epoch=reached.epoch_before(position))
     is_lost = end is not None and position <= end < reached.next
     return point._replace(lost=(end, reached.next)) if end is not None and is_lost else point
 
@@ -53,13 +51,14 @@ async def _ends(source: Cluster, reached: Mapping[TopicPartition, Reached]) -> d
     """Where what had been copied of these ends at the source now, where it tells; left out where all of it is
     there by its epochs.
     """
-    marks = {partition: at.mark for partition, at in reached.items() if at.mark is not None}
-    epochs = {partition: mark.epoch for partition, mark in marks.items()}
-    told = (await epoch_ends_found(source, epochs, timeout_ms=ASK_TIMEOUT_MS)).found if epochs else {}
-    ends = {partition: end.offset for partition, end in told.items() if end.offset >= 0}
-    parted = {partition: end for partition, end in ends.items() if end < marks[partition].before}
+    read = {
+        partition: Read(at.epochs, at.mark.before) for partition, at in reached.items() if at.mark is not None
+    }
+    told = (await partings(source, read)).found
+    ends = {partition: read[partition].parting(at) for partition, at in told.items()}
+    parted = {partition: end for partition, end in ends.items() if end < read[partition].position}
     whole = {
-        partition for partition in ends.keys() - parted if marks[partition].before >= reached[partition].next
+        partition for partition in ends.keys() - parted if read[partition].position >= reached[partition].next
     }
     others = reached.keys() - parted.keys() - whole
     return parted | await log_ends(source, {partition: reached[partition].next for partition in others})

@@ -229,11 +229,6 @@ class FlowMachine:
         if partition is not None:
             self._source_setbacks.go_on(partition, trouble)
 
-    def leader_epoch(self, source: TopicPartition) -> int:
-        """Of the last record read, -1 when it is not known."""
-        partition = self._partitions.get(source)
-        return partition.leader_epoch if partition is not None else -1
-
     def trust_position(self, source: TopicPartition) -> None:
         """The source has what was read of it so far: fetch on, and ask no more about the past."""
         partition = self._partitions.get(source)

@@ -49,7 +49,6 @@ class Partition:
         "is_released",
         "lanes",
         "last_timestamp",
-        "leader_epoch",
         "obstacle",
         "origin_floors",
         "position",
@@ -83,8 +82,6 @@ class Partition:
         self.is_released = False
         self.position = position
         """The source offset to fetch next: the least of all lanes."""
-        self.leader_epoch = leader_epoch
-        """Of the record before `position`, or of one that was before it once; -1: not known."""
         self.epochs = ReadEpochs(position, leader_epoch)
         """Of all that was read."""
         self.trouble: Trouble | None = None
@@ -124,6 +121,11 @@ class Partition:
         self.copied_bytes = 0
         self.copied_chunks = 0
         self.copied_offsets = 0
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the record before `position`, or of one that was before it once; -1: not known."""
+        return self.epochs.latest
 
     @property
     def acknowledged(self) -> int:
@@ -235,13 +237,11 @@ class Partition:
 
     def distrust_epoch(self) -> None:
         """Of which epoch the record before `position` is does not count."""
-        self.leader_epoch = -1
+        self.epochs.latest = -1
 
     def read_to(self, offset: int, leader_epoch: int, records: memoryview) -> None:
         """These records were read, from `position` up to `offset`; the one before that is of this epoch."""
-        if leader_epoch != self.leader_epoch:
-            self.epochs.read(self.position, offset, leader_epoch, records)
-            self.leader_epoch = leader_epoch
+        self.epochs.read(self.position, offset, leader_epoch, records)
 
     def extend_to(self, offset: int) -> None:
         """Everything of the source before `offset` is dealt with once the present queues are acknowledged."""
@@ -252,7 +252,6 @@ class Partition:
     def begin_anew(self, offset: int) -> None:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
         self.position = self.alone_until = offset
-        self.leader_epoch = -1
         self.epochs.cut(0)
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
@@ -261,7 +260,6 @@ class Partition:
     def return_to(self, offset: int) -> None:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
         self.position = self.alone_until = offset
-        self.leader_epoch = -1
         self.epochs.cut(offset)
         for lane in self.lanes:
             lane.return_to(offset)

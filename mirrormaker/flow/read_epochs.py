@@ -2,13 +2,14 @@
 
 A log that parts from what was read tells its newest epoch that is not above ours, and where that ends. What
 was read of epochs above that one is not there: the log is the same up to where the first of those begins, at
-most up to that end. So followers cut their logs (KIP-101), which know where their epochs begin; so does this,
-as far as records were read by this process.
+most up to that end. So followers cut their logs (KIP-101), which know where their epochs begin; so does this.
+What other processes read before this one it learns by what they wrote down.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.records.batch import MAGIC_POSITION, peek_size, read_header
@@ -27,17 +28,40 @@ class EpochStart(NamedTuple):
 class ReadEpochs:
     """See the module's description. Epochs ascend, as do their offsets."""
 
-    __slots__ = ("_starts",)
+    __slots__ = ("_starts", "latest")
 
     def __init__(self, position: int, epoch: int) -> None:
         """`epoch` of the record before `position`, -1 when it is not known."""
+        self.latest = epoch
+        """Of the last record read, or of one that was before it once; -1: not known, or of no account."""
         self._starts: list[EpochStart] = []
         self._begin(epoch, max(position - 1, 0))
+
+    @classmethod
+    def of(cls, starts: Iterable[EpochStart]) -> ReadEpochs:
+        """What several have written down of one log, in any order."""
+        found = cls(0, -1)
+        found._starts = _ascending(starts)
+        return found
+
+    def learn(self, starts: Iterable[EpochStart]) -> None:
+        """These were read before all that is known, or along with the first of that."""
+        if self._starts:
+            oldest = self._starts[0]
+            older = [each for each in starts if each.epoch <= oldest.epoch and each.offset <= oldest.offset]
+            self._starts = _ascending([*older, *self._starts])
+
+    def between(self, first: int, end: int) -> Sequence[EpochStart]:
+        """Those that begin there; `end` is exclusive."""
+        return [start for start in self._starts if first <= start.offset < end]
 
     def read(self, position: int, end: int, epoch: int, records: memoryview) -> None:
         """From `position` to `end` there were these records, of which what comes before and behind is passed
         over; `epoch` of the last one, which may not be among them.
         """
+        if epoch == self.latest:
+            return
+        self.latest = epoch
         at = 0
         while position < end:
             size = peek_size(records, at)
@@ -60,6 +84,10 @@ class ReadEpochs:
         after = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
         return self._starts[after].offset if after < len(self._starts) else None
 
+    def told_before(self, offset: int) -> int:
+        """The epoch of the record before, as is told to others: -1 where `latest` is."""
+        return -1 if self.latest < 0 else self.before(offset)
+
     def before(self, offset: int) -> int:
         """The epoch of the record before, -1 when it is not known."""
         after = bisect_left(self._starts, offset, key=lambda start: start.offset)
@@ -68,6 +96,7 @@ class ReadEpochs:
     def cut(self, offset: int) -> None:
         """What was read from `offset` on is not there any more."""
         self._starts = [start for start in self._starts if start.offset < offset]
+        self.latest = -1
 
     def _begin(self, epoch: int, offset: int) -> None:
         """An epoch begins, unless it has; what contradicts it was of another log."""
@@ -76,3 +105,17 @@ class ReadEpochs:
             return
         kept = [start for start in starts if start.epoch < epoch and start.offset < offset]
         self._starts = [*kept, EpochStart(epoch, offset)][-KNOWN_MAX:]
+
+
+def _ascending(starts: Iterable[EpochStart]) -> list[EpochStart]:
+    """Each epoch once, from the first that is known to be of it; what contradicts a newer one is of another
+    log.
+    """
+    firsts: dict[int, int] = {}
+    for each in starts:
+        firsts[each.epoch] = min(each.offset, firsts.get(each.epoch, each.offset))
+    found: list[EpochStart] = []
+    for epoch in sorted(firsts, reverse=True)[:KNOWN_MAX]:
+        if not found or firsts[epoch] < found[-1].offset:
+            found.append(EpochStart(epoch, firsts[epoch]))
+    return found[::-1]

@@ -27,7 +27,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.read_ahead import ReadAhead
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.sizing import Fetching
-from mirrormaker.flow.source_ranges import SourceRanges
+from mirrormaker.flow.source_ranges import FindEpochs, SourceRanges
 from mirrormaker.flow.spare_loops import SpareLoops
 from mirrormaker.flow.trouble import Trouble
 
@@ -49,6 +49,7 @@ class SourceReader:
         on_progress: Callable[[], None],
         *,
         on_trouble: Callable[[Trouble], None],
+        find_epochs: FindEpochs,
         fetching: Fetching | None = None,
         filter_text: Callable[[Iterable[str]], str],
         read_committed: bool = True,
@@ -81,6 +82,7 @@ class SourceReader:
             on_look=self._forget_ahead,
             on_trouble=on_trouble,
             on_progress=on_progress,
+            find_epochs=find_epochs,
         )
         self.answers = FetchAnswers(
             cluster,

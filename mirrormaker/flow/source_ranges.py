@@ -8,10 +8,9 @@ trouble, or fetching goes on. Owned by the event loop of the route's copier.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from broker.client.cluster import Cluster
-from broker.client.epoch_ends import epoch_ends_found
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.operations import DESCRIBE
 from broker.clock import Clock
@@ -20,7 +19,9 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import EpochEndOffset
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partings import Read, partings
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.read_epochs import EpochStart
 from mirrormaker.flow.trouble import (
     Divergence,
     SourceRange,
@@ -31,10 +32,13 @@ from mirrormaker.flow.trouble import (
 )
 from mirrormaker.missing_rights import explained
 
-ASK_TIMEOUT_MS = 2_000
-"""How long its leader may take to be found."""
 HOLD_MS = 5_000
 """How long a partition is not fetched while it is looked at."""
+
+FindEpochs = Callable[[TopicPartition], Awaitable[Iterable[EpochStart]]]
+"""Where leader epochs begin in what any process has copied of it, as far as that is written down. Raises
+BrokerError when it cannot be told yet.
+"""
 
 _log = logger("reader")
 
@@ -52,6 +56,7 @@ class SourceRanges:
         on_look: Callable[[TopicPartition], None],
         on_trouble: Callable[[Trouble], None],
         on_progress: Callable[[], None],
+        find_epochs: FindEpochs,
     ) -> None:
         """`on_look`: what is under way of the partition counts no more. `on_progress`: it was looked at."""
         self._cluster = cluster
@@ -61,6 +66,7 @@ class SourceRanges:
         self._on_look = on_look
         self._on_trouble = on_trouble
         self._on_progress = on_progress
+        self._find_epochs = find_epochs
         self._topic_ids: dict[TopicPartition, TopicId] = {}
         """The topic's id when copying of a partition began."""
         self._looked_at: set[TopicPartition] = set()
@@ -129,24 +135,17 @@ class SourceRanges:
             self._looked_at.discard(source)
 
     async def _divergence(self, partition: Partition, told: EpochEndOffset) -> Divergence:
-        """The one that tells where the log parts from what was read. The epoch that the source named may be
-        one of which nothing was read: then it is asked of the epoch that was read before, as followers do.
+        """The one that tells where the log parts from what was copied, also by processes before this one.
         Raises BrokerError.
         """
         source, epochs = partition.source, partition.epochs
+        epochs.learn(await self._find_epochs(source))
+        read = {source: Read(epochs, partition.position)}
         at = Divergence(epoch=told.epoch, end_offset=told.end_offset)
-        while True:
-            epoch = epochs.before(at.parting(epochs.end_of(at.epoch), partition.position))
-            if not 0 <= epoch < at.epoch:
-                break
-            ends = await epoch_ends_found(self._cluster, {source: epoch}, timeout_ms=ASK_TIMEOUT_MS)
-            if source not in ends.found:
-                raise ends.failures[source]
-            end = ends.found[source]
-            if end.epoch < 0:
-                break
-            at = Divergence(epoch=end.epoch, end_offset=end.offset)
-        return at
+        answers = await partings(self._cluster, read, {source: at})
+        if source in answers.failures:
+            raise answers.failures[source]
+        return answers.found[source]
 
     def _diagnose(
         self, partition: Partition, topic_id: TopicId, found: SourceRange, at: Divergence | None

@@ -161,7 +161,8 @@ def went_back(
     source: TopicPartition, position: int, lost: tuple[int, int], *, begun_at: int | None = None
 ) -> Trouble:
     """The source has lost what was its end, and the group's position went back to `position` with it; `lost`:
-    what had been copied of that. `begun_at`: the position, where copying has gone on from there since.
+    what had been copied of that. `begun_at`: the position, where copying has gone on from there since, or
+    goes on behind it.
     """
     end, reached = lost
     went_back_to = position if begun_at is None else begun_at

@@ -8,6 +8,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from mirrormaker.flow.books import EpochMark, Reached
+from mirrormaker.flow.read_epochs import EpochStart
 from mirrormaker.ledger.lane_map import LaneMap, Translation
 from mirrormaker.ledger.page import NOWHERE_KNOWN, RUNS_MAX, Page, PageRun
 from mirrormaker.ledger.page_windows import NO_TIME, PageWindows
@@ -128,12 +129,14 @@ class LaneLedger:
         if end is None:
             return None
         mark: EpochMark | None = None
+        starts: list[EpochStart] = []
         for page in sorted(self.of_route(route), key=attrgetter("order")):
             if page.is_anew:
-                mark = None
+                mark, starts = None, [start for start in starts if start.offset < page.first]
+            starts += page.epochs
             if page.epoch is not None and (mark is None or page.epoch.before > mark.before):
                 mark = page.epoch
-        return Reached(end, mark)
+        return Reached(end, mark, tuple(starts))
 
     def outdated(self, log_start: int, route: str | None) -> list[Page]:
         """Pages of the route of which the source, whose log begins at `log_start`, has nothing any more; the

@@ -17,7 +17,8 @@ As JSON, for anyone who reads the topic:
             all is that pages before it tell of, "part": true, "more": further records at the destination that
             a function made of these, of which only the first has a place in the runs, "route": whose it is,
             where others may write the same topic from the same source, "epoch": [offset, leader epoch that no
-            record of the source before that is above]
+            record of the source before that is above], "epochs": [[offset, leader epoch that begins there],
+            ...]
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 
 from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
+from mirrormaker.flow.read_epochs import KNOWN_MAX, EpochStart
 from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page_windows import NO_TIME
 
@@ -81,6 +83,7 @@ class Page:
         "count",
         "crc",
         "epoch",
+        "epochs",
         "first",
         "first_ms",
         "is_anew",
@@ -130,6 +133,8 @@ class Page:
         """
         self.epoch: EpochMark | None = None
         """What is known of leader epochs at the source, so that it shows when that has others instead."""
+        self.epochs: tuple[EpochStart, ...] = ()
+        """Those that begin in what it tells of, or between that and the page before."""
         self.first_ms = self.last_ms = NO_TIME
         """Of its records, as `page_windows` tells time."""
         self.is_anew = is_anew
@@ -259,6 +264,7 @@ class Page:
         self.to_next = self.to_next if other.to_next is None else other.to_next
         self.cover(other.next)
         self.epoch = other.epoch or self.epoch
+        self.epochs = (self.epochs + other.epochs)[-KNOWN_MAX:]
         self.add_sums(other.crc, other.source_crc)
         self.tell_time(other.first_ms)
         self.tell_time(other.last_ms)
@@ -350,6 +356,8 @@ class Page:
             value["times"] = [self.first_ms, self.last_ms]
         if self.epoch is not None:
             value["epoch"] = list(self.epoch)
+        if self.epochs:
+            value["epochs"] = [[start.offset, start.epoch] for start in self.epochs]
         if self.is_anew:
             value["anew"] = True
         if self.behind is not None:
@@ -415,6 +423,7 @@ class Page:
         page.first_ms, page.last_ms = value.get("times", (NO_TIME, NO_TIME))
         if "epoch" in value:
             page.epoch = EpochMark(*value["epoch"])
+        page.epochs = tuple(EpochStart(epoch, offset) for offset, epoch in value.get("epochs", ()))
         return page
 
 

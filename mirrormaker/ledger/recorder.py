@@ -16,11 +16,10 @@ from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
 from mirrormaker.ledger.page import PART_RUNS_MAX, RUNS_MAX, Page, PageMark
 from mirrormaker.ledger.page_windows import LaneTime, PageWindows
-
-NO_EPOCHS: Mapping[TopicPartition, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +38,7 @@ class _LaneBook:
     __slots__ = (
         "behind",
         "by",
+        "epochs",
         "first",
         "is_anew",
         "is_changed",
@@ -48,9 +48,10 @@ class _LaneBook:
         "route",
         "settled",
         "time",
+        "told",
     )
 
-    def __init__(self, lane: LaneId, first: int, by: str, route: str | None) -> None:
+    def __init__(self, lane: LaneId, first: int, by: str, route: str | None, epochs: ReadEpochs) -> None:
         self.lane = lane
         self.by = by
         self.route = route
@@ -66,6 +67,9 @@ class _LaneBook:
         """What the first of them was when it was settled; None: it is not yet known at all."""
         self.is_changed = False
         self.time = LaneTime()
+        self.epochs = epochs
+        self.told = first
+        """Pages tell of all epochs that begin before this."""
 
     def begin_page(self, first: int) -> Page:
         page = Page(first, is_anew=self.is_anew, by=self.by, behind=self.behind, route=self.route)
@@ -87,6 +91,15 @@ class _LaneBook:
         if page is None or not page.count or copied.first < page.next:
             return page
         return page if _is_before(copied.base_offset, page.to_next) else self.begin_page(page.next)
+
+    def tell_epochs(self) -> None:
+        """What was read before the ends of the pages is known."""
+        for page in self.pages:
+            if page.next > self.told:
+                page.epochs += tuple(self.epochs.between(self.told, page.next))
+                epoch = self.epochs.told_before(page.next)
+                page.epoch = EpochMark(page.next, epoch) if epoch >= 0 else page.epoch
+                self.told = page.next
 
     def touch(self) -> None:
         """The live page is about to change."""
@@ -119,12 +132,12 @@ class LedgerRecorder:
 
     # ---- lanes come and go
 
-    def begin(self, lane: LaneId, position: int) -> None:
-        """A lane is copied from `position` on."""
+    def begin(self, lane: LaneId, position: int, epochs: ReadEpochs) -> None:
+        """A lane is copied from `position` on; `epochs` of what is read."""
         self._begun += 1
         by = f"{self._owner}/{self._begun}"
         books = self._books.setdefault(lane.source, {})
-        books[lane.destination] = _LaneBook(lane, position, by, self._route)
+        books[lane.destination] = _LaneBook(lane, position, by, self._route, epochs)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         """Forget these: others write their pages now."""
@@ -139,7 +152,7 @@ class LedgerRecorder:
             ends = [page.to_next for page in (*book.pages, book.live) if page is not None]
             ends += [known.get(book.lane), book.behind]
             book.live = None
-            book.first, book.is_anew = first, True
+            book.first, book.told, book.is_anew = first, first, True
             book.behind = max((end for end in ends if end is not None), default=None)
 
     def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:
@@ -175,22 +188,13 @@ class LedgerRecorder:
             page.add_sums(copied.crc, copied.source_crc)
         page.tell_time(time.advance(at_ms))
 
-    def advance(
-        self,
-        positions: Mapping[TopicPartition, Sequence[int]],
-        epochs: Mapping[TopicPartition, int] = NO_EPOCHS,
-    ) -> None:
+    def advance(self, positions: Mapping[TopicPartition, Sequence[int]]) -> None:
         """All of these sources before the positions of their lanes is dealt with, records or not. That a log
         is another is written down before anything of it is copied: else it would be found out once more.
-        `epochs`: by source the leader epoch that no record before its positions is above; what is known of it
-        is written along with the rest.
         """
         for source, lanes in positions.items():
-            epoch = epochs.get(source, -1)
             for book, offset in zip(self._of(source), lanes, strict=False):
                 self._advance(book, offset)
-                if epoch >= 0 and book.is_changed and book.live is not None:
-                    book.live.epoch = EpochMark(offset, epoch)
 
     @staticmethod
     def _advance(book: _LaneBook, offset: int) -> None:
@@ -227,6 +231,7 @@ class LedgerRecorder:
         states: dict[LaneId, tuple[Page, PageMark]] = {}
         for book in self._all() if sources is None else self._of(*sources):
             if book.is_changed:
+                book.tell_epochs()
                 records += _records_of(book)
                 states[book.lane] = book.pages[-1], book.pages[-1].mark()
         return Due(records=tuple(records), states=states)

@@ -39,6 +39,7 @@ from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.positions import Place
+from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
@@ -124,6 +125,8 @@ class RouteLedger:
         """
         self._on_change: list[Callable[[], None]] = []
         self._assignments: dict[TopicPartition, Assignment] = {}
+        self._epochs: dict[TopicPartition, ReadEpochs] = {}
+        """Of what was read of the same."""
         self._topic: KeptTopic | None = None
         self._producers: set[int] = set()
         """Under these ids records of this process are sent."""
@@ -260,14 +263,17 @@ class RouteLedger:
                 failures += 1
         self._unnoted.add(producer_id)
 
-    def begin(self, assignments: Iterable[Assignment]) -> None:
+    def begin(self, assignments: Iterable[Assignment], epochs: Mapping[TopicPartition, ReadEpochs]) -> None:
         for assignment in assignments:
             if assignment.source.topic == HEARTBEATS_TOPIC:
                 continue  # nobody asks for the offsets of those
             self._assignments[assignment.source] = assignment
-            lanes = self._lanes_of(assignment)
-            for lane, position in zip(lanes, lane_positions(assignment), strict=True):
-                self.recorder.begin(lane, position)
+            self._epochs[assignment.source] = epochs[assignment.source]
+            self._begin(assignment, lane_positions(assignment))
+
+    def _begin(self, assignment: Assignment, positions: LanePositions) -> None:
+        for lane, position in zip(self._lanes_of(assignment), positions, strict=True):
+            self.recorder.begin(lane, position, self._epochs[assignment.source])
 
     async def written(
         self, assignments: Collection[Assignment], kept: Mapping[TopicPartition, Place]
@@ -277,8 +283,8 @@ class RouteLedger:
         return await self._places.written(assignments, kept)
 
     async def gone_on(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, LanePositions]:
-        if self._delivery is not Delivery.AT_LEAST_ONCE or not await self._becomes_known():
-            return {}  # of the others no position is behind what is written
+        if self._delivery is Delivery.EXACTLY_ONCE or not await self._becomes_known():
+            return {}  # its positions are where the records are
         try:
             async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
                 return await self._places.gone_on(assignments, self._read_on)
@@ -307,6 +313,7 @@ class RouteLedger:
         self.recorder.end(sources)
         for source in sources:
             self._assignments.pop(source, None)
+            self._epochs.pop(source, None)
             self.upkeep.pop(source, None)
 
     def restart(self, source: TopicPartition, positions: LanePositions) -> None:
@@ -317,8 +324,7 @@ class RouteLedger:
             self.recorder.restart(source, positions, self._ends_of(self.recorder.lanes(source)))
             return
         self.recorder.end([source])
-        for lane, position in zip(self._lanes_of(assignment), positions, strict=True):
-            self.recorder.begin(lane, position)
+        self._begin(assignment, positions)
 
     def _ends_of(self, lanes: Iterable[LaneId]) -> dict[LaneId, int]:
         """Where what is known of these ends at the destination."""
@@ -339,11 +345,10 @@ class RouteLedger:
         self,
         positions: Mapping[TopicPartition, int],
         reached: Mapping[TopicPartition, LanePositions],
-        epochs: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         if self._delivery is Delivery.EXACTLY_ONCE:
             return positions  # these are in force already, and the pages with them
-        self.recorder.advance(reached, epochs)
+        self.recorder.advance(reached)
         if self._delivery is Delivery.AT_MOST_ONCE:
             return positions  # these come before the records: see `run`
         return positions if await self._write_due() else {}

@@ -128,7 +128,11 @@ class RoutePlaces:
             reached = [at for lane in known if (at := lane.reached(self._route)) is not None]
             if reached:
                 marks = [at.mark for at in reached if at.mark is not None]
-                found[each.source] = Reached(max(at.next for at in reached), max(marks, default=None))
+                found[each.source] = Reached(
+                    max(at.next for at in reached),
+                    max(marks, default=None),
+                    tuple(start for at in reached for start in at.starts),
+                )
         return found
 
     def _pages(self, assignment: Assignment) -> _Pages:

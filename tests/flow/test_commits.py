@@ -15,6 +15,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.delivery import Kept
 from mirrormaker.flow.group_positions import StoredPosition
+from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.signal import Signal
 from tests.client.running import run, until
 
@@ -36,14 +37,13 @@ class Surroundings:
         self.unauthorized: set[TopicPartition] = set()
         self.told: list[TopicPartition] = []
         """What the delivery was told is stored."""
-        partition: Any = SimpleNamespace(lanes=[self])
+        partition: Any = SimpleNamespace(lanes=[self], epochs=ReadEpochs(0, -1))
         self.partitions: dict[TopicPartition, Any] = dict.fromkeys((SOURCE, OTHER), partition)
 
     def commits(self) -> PositionCommits:
         machine = SimpleNamespace(
             uncommitted=lambda: {SOURCE: self.reached} if self.reached != self.committed else {},
             partitions=self.partitions,
-            leader_epoch=lambda source: -1,
             committed=lambda positions: setattr(self, "committed", positions[SOURCE]),
         )
         reader = SimpleNamespace(
@@ -63,7 +63,6 @@ class Surroundings:
         self,
         positions: Mapping[TopicPartition, int],
         reached: Mapping[TopicPartition, tuple[int, ...]],
-        epochs: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         self.written.append(reached[SOURCE][0])
         await self.is_writable.wait()

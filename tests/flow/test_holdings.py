@@ -14,7 +14,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
-from mirrormaker.flow import lost_ends
+from mirrormaker.flow import lost_ends, partings
 from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.flow.bucket_losses import LostBucket
@@ -194,7 +194,7 @@ def test_what_a_source_lost_is_found_though_copying_has_come_past_it_as_the_ledg
         assert wanted == {SOURCE: 7}
         return Listed({SOURCE: EpochEnd(7, 120)}, {})
 
-    monkeypatch.setattr(lost_ends, "epoch_ends_found", epoch_ends_found)
+    monkeypatch.setattr(partings, "epoch_ends_found", epoch_ends_found)
     (trouble,), machine = met_as_the_ledger_is_read(Reached(150, EpochMark(150, 7)), come_to=130)
     assert (trouble.position, trouble.resume_at, trouble.lost) == (130, 130, (120, 150))
     assert "went back to 100" in trouble.problem

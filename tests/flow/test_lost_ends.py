@@ -12,10 +12,11 @@ from broker.client.asking_leaders import Answers
 from broker.client.epoch_ends import EpochEnd
 from broker.client.offsets import Listed, OffsetAndTimestamp
 from broker.types import TopicPartition
-from mirrormaker.flow import lost_ends
+from mirrormaker.flow import lost_ends, partings
 from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.lost_ends import with_lost_ends
+from mirrormaker.flow.read_epochs import EpochStart
 
 ONE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -24,9 +25,15 @@ class Source:
     """What a source tells of `ONE`, and what it was asked."""
 
     def __init__(
-        self, end: int | None, epoch_end: EpochEnd | None = None, *, first_end: int | None = None
+        self,
+        end: int | None,
+        epoch_end: EpochEnd | Mapping[int, EpochEnd] | None = None,
+        *,
+        first_end: int | None = None,
     ) -> None:
-        """`first_end`: what it tells instead of its end when it is asked first."""
+        """`epoch_end`: of any epoch, or of each. `first_end`: what it tells instead of its end when it is
+        asked first.
+        """
         self._end = end
         self._first_end = first_end
         self._epoch_end = epoch_end
@@ -43,14 +50,16 @@ class Source:
         self, _: object, wanted: Mapping[TopicPartition, int], **__: object
     ) -> Answers[EpochEnd]:
         self.asked += [("epoch", each, epoch) for each, epoch in wanted.items()]
-        return Answers({each: self._epoch_end for each in wanted if self._epoch_end is not None}, {})
+        told = self._epoch_end
+        ends = {each: told[at] if isinstance(told, Mapping) else told for each, at in wanted.items()}
+        return Answers({each: end for each, end in ends.items() if end is not None}, {})
 
 
 def compare(
     monkeypatch: pytest.MonkeyPatch, told: Source, point: StartingPoint, reached: Reached | None
 ) -> StartingPoint:
     monkeypatch.setattr(lost_ends, "list_offsets_found", told.list_offsets_found)
-    monkeypatch.setattr(lost_ends, "epoch_ends_found", told.epoch_ends_found)
+    monkeypatch.setattr(partings, "epoch_ends_found", told.epoch_ends_found)
     monkeypatch.setattr(lost_ends, "NEW_LEADER_MS", 1)
     points = {ONE: point, OTHER: StartingPoint((7,))}
     source: Any = None
@@ -103,8 +112,8 @@ def test_an_end_that_a_new_leader_tells_too_early_is_asked_for_again(monkeypatch
         (EpochEnd(3, 48), None),  # what came after the mark may be of later epochs
         (EpochEnd(3, 40), (40, 50)),
         (EpochEnd(2, 40), (40, 50)),
-        (EpochEnd(2, 48), None),
-        (EpochEnd(2, 20), None),  # which shows when it is fetched
+        (EpochEnd(2, 48), (47, 50)),  # at least the last one of the epoch
+        (EpochEnd(3, 20), None),  # which shows when it is fetched
     ],
 )
 def test_a_log_whose_epoch_ends_before_what_was_copied_of_it_has_lost_that_though_it_goes_on(
@@ -113,7 +122,18 @@ def test_a_log_whose_epoch_ends_before_what_was_copied_of_it_has_lost_that_thoug
     told, point = Source(90, epoch_end), StartingPoint((30,), leader_epoch=3)
     found = compare(monkeypatch, told, point, Reached(50, EpochMark(48, 3)))
     assert found == point._replace(lost=lost)
-    assert told.asked == [("epoch", ONE, 3)] + [("end", ONE, -1)] * (epoch_end.offset >= 48)
+    assert told.asked == [("epoch", ONE, 3)] + [("end", ONE, -1)] * (epoch_end.offset >= 48 and lost is None)
+
+
+def test_a_log_that_had_others_of_an_epoch_between_is_asked_on_until_it_names_one_that_was_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of epoch 2 nothing was copied: what the log has of it lies where copied records of epoch 3 did."""
+    told = Source(90, {4: EpochEnd(2, 70), 1: EpochEnd(1, 25)})
+    reached = Reached(50, EpochMark(50, 4), (EpochStart(4, 40), EpochStart(1, 0), EpochStart(3, 30)))
+    found = compare(monkeypatch, told, StartingPoint((20,)), reached)
+    assert (found.leader_epoch, found.lost) == (1, (25, 50))
+    assert told.asked == [("epoch", ONE, 4), ("epoch", ONE, 1)]
 
 
 def test_a_log_that_has_all_of_an_epoch_may_have_lost_what_came_after_that(

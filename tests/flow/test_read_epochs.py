@@ -12,7 +12,7 @@ from broker.records.batch import Codec, read_header, rebase
 from broker.records.builder import BatchBuilder
 from broker.records.message_set import build_message_set
 from broker.records.reader import read_records
-from mirrormaker.flow.read_epochs import KNOWN_MAX, ReadEpochs
+from mirrormaker.flow.read_epochs import KNOWN_MAX, EpochStart, ReadEpochs
 from mirrormaker.flow.trouble import Divergence
 
 SIZE_MAX = 1 << 20
@@ -79,6 +79,21 @@ def test_what_the_source_lost_is_cut_off_and_what_contradicts_the_log_goes() -> 
     assert (epochs.end_of(1), epochs.end_of(2)) == (5, None)
     epochs.read(15, 20, 1, records_of((15, 5, 1)))
     assert (epochs.end_of(1), epochs.before(20)) == (None, 1)
+
+
+def test_what_was_written_down_of_what_others_read_is_known_as_far_as_it_lies_before() -> None:
+    epochs = ReadEpochs(100, 7)
+    epochs.read(100, 120, 9, records_of((100, 20, 9)))
+    epochs.learn(EpochStart(*each) for each in ((3, 40), (7, 60), (3, 10), (5, 55), (6, 130), (8, 99)))
+    assert epochs.between(0, 200) == [(3, 10), (5, 55), (7, 60), (9, 100)]
+    epochs.cut(50)
+    assert (epochs.between(0, 200), epochs.latest) == ([(3, 10)], -1)
+    epochs.learn([EpochStart(1, 0), EpochStart(4, 45)])
+    assert epochs.between(0, 200) == [(1, 0), (3, 10)]
+    assert ReadEpochs.of([EpochStart(3, 30), EpochStart(2, 30), EpochStart(1, 4)]).between(0, 99) == [
+        (1, 4),
+        (3, 30),
+    ]
 
 
 def test_the_newest_epochs_are_known() -> None:

@@ -18,6 +18,7 @@ from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
+from mirrormaker.flow.read_epochs import EpochStart
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.sizing import Fetching
 from mirrormaker.flow.standing import UNREADABLE, standing_of
@@ -38,6 +39,10 @@ def overwrite(file: Path, position: int, value: bytes) -> None:
 
 def batches_of(file: Path) -> list[tuple[int, BatchHeader]]:
     return list(iterate_batches(file.read_bytes()))
+
+
+async def nothing_copied(_: TopicPartition) -> Iterable[EpochStart]:
+    return ()
 
 
 def nothing_wanted(_topics: Iterable[str]) -> str:
@@ -72,6 +77,7 @@ def test_a_damaged_header_is_told_what_is_before_it_is_copied_and_the_rest_once_
                     SystemClock(),
                     on_progress=lambda: None,
                     on_trouble=lambda _: None,
+                    find_epochs=nothing_copied,
                     fetching=Fetching(lanes=lanes),
                     filter_text=nothing_wanted,
                 )

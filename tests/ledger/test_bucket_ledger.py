@@ -8,6 +8,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.books import BooksStanding
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.ledger.bucket_ledger import LEDGER_AT, BucketLedger
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.recorder import LedgerRecorder
@@ -27,7 +28,8 @@ class Whole:
 
     def __post_init__(self) -> None:
         for source in SOURCE, OTHER:
-            self.recorder.begin(LaneId("a", "flights", None, source.partition, "copy", source.partition), 0)
+            lane = LaneId("a", "flights", None, source.partition, "copy", source.partition)
+            self.recorder.begin(lane, 0, ReadEpochs(0, -1))
 
     def refuse(self) -> None:
         self.standing = BooksStanding.REFUSED

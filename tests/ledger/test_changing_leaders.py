@@ -75,13 +75,13 @@ class World:
     def begin(self) -> None:
         """A process begins where the ledger ends."""
         self.recorder = LedgerRecorder(str(self.producer_ids))
-        self.recorder.begin(LANE, self.recorded)
         config = FlowConfig(chunk_batches_max=4, fetch_partition_bytes=2_000)
         self.machine = FlowMachine(config, Hooks(on_copied=self.recorder.take))
         assignment = Assignment(
             source=SOURCE, destinations=(DESTINATION,), bucket=0, position=self.recorded, is_merged=True
         )
         self.machine.assign([assignment])
+        self.recorder.begin(LANE, self.recorded, self.machine.partitions[SOURCE].epochs)
         self.machine.set_leaders({DESTINATION: LEADER})
 
     def perform(self) -> None:

@@ -19,6 +19,7 @@ from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import encode_document
+from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.lane_map import LaneMap, Standing
@@ -62,7 +63,8 @@ class Mirror:
         self.epoch = 1
         """Of the source, of what is copied from now on."""
         self.recorder = LedgerRecorder("first", windows=self.windows)
-        self.recorder.begin(LANE, self.start)
+        self.epochs = ReadEpochs(self.start, -1)
+        self.recorder.begin(LANE, self.start, self.epochs)
 
     def copy(self, kept: list[bool], *, is_told: bool = True) -> None:
         """A chunk of the source, of which some records are kept."""
@@ -71,7 +73,7 @@ class Mirror:
             for offset, is_kept in enumerate(kept, self.position)
             if self.filter.setdefault(offset, is_kept)
         ]
-        self.position += len(kept)
+        self.read(len(kept))
         self.is_untold |= not is_told
         self.take(offsets, is_told=is_told, is_whole=all(kept))
 
@@ -80,10 +82,15 @@ class Mirror:
         the rest: it does not say where.
         """
         offsets = range(self.position, self.position + count)
-        self.position += count
+        self.read(count)
         self.is_untold = True
         kept = [offset for offset in offsets if self.filter.setdefault(offset, True)]
         self.take(kept, is_told=False, is_parted=True)
+
+    def read(self, count: int) -> None:
+        end = self.position + count
+        self.epochs.read(self.position, end, self.epoch, memoryview(b""))
+        self.position = end
 
     def take(
         self, offsets: list[int], *, is_told: bool = True, is_whole: bool = False, is_parted: bool = False
@@ -110,7 +117,7 @@ class Mirror:
                     runs=() if len(runs) == 1 else runs,
                 )
             )
-        self.recorder.advance({SOURCE: (self.position,)}, {SOURCE: self.epoch})
+        self.recorder.advance({SOURCE: (self.position,)})
 
     def marker(self) -> None:
         self.destination.append(None)
@@ -137,7 +144,8 @@ class Mirror:
             self.lost.add(self.position)
         self.crashes += 1
         self.recorder = LedgerRecorder(str(self.crashes), windows=self.windows)
-        self.recorder.begin(LANE, self.committed)
+        self.epochs = ReadEpochs(self.committed, -1)
+        self.recorder.begin(LANE, self.committed, self.epochs)
         self.position = self.last_start = self.committed
 
     def keep_up(self) -> None:
@@ -291,6 +299,7 @@ def test_a_partition_copied_as_it_is_has_one_page_with_one_run_however_long() ->
         "source_crc": page.source_crc,
         "times": [6, 3499],
         "epoch": [3500, 1],
+        "epochs": [[0, 1]],
     }
 
 
@@ -440,33 +449,40 @@ def test_a_source_that_lost_its_end_is_told_before_anything_of_the_rest_was_copi
         assert joined(copied) == known
 
 
+def reached(mirror: Mirror) -> tuple[int, EpochMark | None]:
+    known = mirror.ledger.reached(None)
+    assert known is not None
+    return known.next, known.mark
+
+
 def test_of_what_epochs_the_copied_records_are_is_known_until_the_source_is_another_log() -> None:
     mirror = Mirror()
     mirror.epoch = -1
     mirror.copy([True] * 4)
     mirror.settle()
-    assert mirror.ledger.reached(None) == (4, None)
+    assert reached(mirror) == (4, None)
     mirror.epoch = 5
     mirror.copy([True] * 4)
     mirror.settle()
     mirror.epoch = -1
     mirror.copy([False] * 2)
     mirror.settle()
-    assert mirror.ledger.reached(None) == (10, (8, 5))
+    assert reached(mirror) == (10, (8, 5))
     mirror.epoch = 7
     mirror.marker()
     mirror.copy([True])
     mirror.settle()
-    assert mirror.ledger.reached(None) == (11, (11, 7))
+    assert reached(mirror) == (11, (11, 7))
+    mirror.epochs.cut(6)
     mirror.recorder.restart(SOURCE, (6,), {})
     mirror.position, mirror.epoch = 6, -1
     mirror.copy([True])
     mirror.settle()
-    assert mirror.ledger.reached(None) == (7, None)
+    assert reached(mirror) == (7, None)
     mirror.epoch = 8
     mirror.copy([True])
     mirror.settle()
-    assert mirror.ledger.reached(None) == (8, (8, 8))
+    assert reached(mirror) == (8, (8, 8))
 
 
 @pytest.mark.parametrize("end", [0, 4, 6])
@@ -481,17 +497,44 @@ def test_a_source_that_lost_its_end_is_known_to_whoever_begins_before_anything_m
     mirror.crash(writes=False)
     mirror.copy([True] * 4)
     mirror.settle()
+    mirror.epochs.cut(end)
     mirror.recorder.restart(SOURCE, (end,), {LANE: 6})
     mirror.recorder.advance({SOURCE: (end,)})
     mirror.settle()
     assert mirror.ledger.next == end
-    assert mirror.ledger.reached(None) == (end, None)
+    assert reached(mirror) == (end, None)
     mirror.committed = end
     mirror.crash(writes=False)
     mirror.copy([True] * 2)
     mirror.settle()
-    assert mirror.ledger.reached(None) == (end + 2, (end + 2, 1))
+    assert reached(mirror) == (end + 2, (end + 2, 1))
     assert [mirror.ledger.forward(end + at).offset for at in range(3)] == [10, 11, 12]
+
+
+def test_where_epochs_begin_is_known_however_pages_are_parted_until_the_source_is_another_log() -> None:
+    mirror = Mirror()
+    for epoch in (1, 4, 4, 5):
+        mirror.epoch = epoch
+        mirror.copy([True, False, True])
+        mirror.settle()
+    mirror.committed = mirror.position
+    mirror.crash(writes=False)
+    mirror.epoch = 7
+    mirror.copy([False] * 3)
+    mirror.copy([True])
+    mirror.settle()
+    known = mirror.ledger.reached(None)
+    assert known is not None
+    assert (known.epochs.between(0, 99), known.mark) == ([(1, 0), (4, 3), (5, 9), (7, 12)], (16, 7))
+    assert [known.epoch_before(at) for at in (0, 1, 3, 4, 9, 10, 16, 17)] == [7, 1, 1, 4, 4, 5, 7, -1]
+    mirror.epochs.cut(5)
+    mirror.recorder.restart(SOURCE, (5,), {})
+    mirror.position, mirror.epoch = 5, 8
+    mirror.copy([True] * 3)
+    mirror.settle()
+    known = mirror.ledger.reached(None)
+    assert known is not None
+    assert (known.epochs.between(0, 99), known.mark) == ([(1, 0), (4, 3), (8, 5)], (8, 8))
 
 
 def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
@@ -499,21 +542,23 @@ def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     for page, mark in zip(pages, (EpochMark(10, 3), None), strict=True):
         page.add_run(page.first, page.first, 10)
         page.epoch = mark
+    pages[0].epochs = (EpochStart(3, 0),)
     pages[0].absorb(pages[1])
     assert pages[0].epoch == (10, 3)
     following = Page(20)
     following.add_run(20, 20, 5)
-    following.epoch = EpochMark(25, 4)
+    following.epoch, following.epochs = EpochMark(25, 4), (EpochStart(4, 22),)
     pages[0].absorb(following)
     assert pages[0].epoch == (25, 4)
+    assert pages[0].epochs == ((3, 0), (4, 22))
 
 
 def test_a_commit_of_very_many_partitions_is_no_work_to_speak_of() -> None:
     """It is made on the event loop that copies: each partition takes microseconds, however many there are."""
-    recorder = LedgerRecorder("first")
+    recorder, epochs = LedgerRecorder("first"), ReadEpochs(0, -1)
     sources = [TopicPartition("flights", number) for number in range(10_000)]
     for source in sources:
-        recorder.begin(LANE._replace(partition=source.partition, to_partition=source.partition), 0)
+        recorder.begin(LANE._replace(partition=source.partition, to_partition=source.partition), 0, epochs)
     begun = time.process_time()
     recorder.advance(dict.fromkeys(sources, (5,)))
     assert time.process_time() - begun < 1
@@ -523,7 +568,7 @@ def test_a_commit_of_very_many_partitions_is_no_work_to_speak_of() -> None:
 def test_what_a_lane_has_of_before_the_end_of_a_source_is_known_though_another_lane_is_not_as_far() -> None:
     mirror = Mirror()
     behind = LANE._replace(to_partition=4)
-    mirror.recorder.begin(behind, 0)
+    mirror.recorder.begin(behind, 0, mirror.epochs)
     mirror.take(list(range(20)))
     mirror.recorder.advance({SOURCE: (20, 5)})
     mirror.settle()

@@ -1,0 +1,129 @@
+"""Sources that several nodes have led, none of which had all that the others had, while no mirror ran: on
+real clusters, by which records the destination has, and what is told of those that the source lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedCluster
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, MirrorProcess
+from tests.daemon.test_failure_policies import copied, notes
+from tests.daemon.test_mirror import consume, produce
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+class Leaders:
+    """The node of the source, which has the log of one leader after the other: all of its data, or only that
+    of the topic, where groups keep their positions.
+    """
+
+    def __init__(self, source: EmbeddedCluster, root: Path, *, with_positions: bool) -> None:
+        self._source = source
+        self._root = root
+        self._data = root / "jfk" / "node-1"
+        if not with_positions:
+            (self._data,) = self._data.rglob("flights-0")
+
+    def lead(self, log: str | None, *, keep: str | None = None) -> None:
+        """Another leads, with this log, or the one that there is; what there is until now is kept as that."""
+        self._source.kill_node(1)
+        if keep is not None:
+            shutil.copytree(self._data, self._root / keep)
+        if log is not None:
+            shutil.rmtree(self._data)
+            shutil.copytree(self._root / log, self._data)
+        self._source.start_node(1)
+
+
+def wait_committed(running: MirrorProcess, position: int) -> None:
+    running.wait_for(
+        lambda told: [each["committed"] for each in told["partitions"]] == [position],
+        "all of it is committed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("delivery", "membership", "with_positions"),
+    [
+        ("at_least_once", "coordinator", False),
+        ("at_most_once", "coordinator", True),
+        pytest.param("at_least_once", "coordinator", True, marks=pytest.mark.long),
+        pytest.param("at_most_once", "coordinator", False, marks=pytest.mark.long),
+        pytest.param("exactly_once", "coordinator", False, marks=pytest.mark.long),
+        pytest.param("exactly_once", "coordinator", True, marks=pytest.mark.long),
+        pytest.param("at_least_once", "zookeeper", False, marks=pytest.mark.long),
+    ],
+)
+def test_a_route_goes_on_where_the_logs_part_though_a_former_process_copied_what_is_gone(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    tmp_path: Path,
+    delivery: str,
+    membership: str,
+    with_positions: bool,
+) -> None:
+    """The leader that is left had an epoch of its own, which goes farther than where the one copied began."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery, membership, source_truncated="skip_and_record")
+    wait_committed(running, 100)
+    assert running.stop() == 0
+    leaders = Leaders(source, tmp_path, with_positions=with_positions)
+    leaders.lead(None, keep="common")
+    produce(source, "flights", range(300, 400), 1)
+    leaders.lead("common", keep="theirs")
+    produce(source, "flights", range(100, 120), 1)
+    running.start()
+    running.wait_copied()
+    wait_committed(running, 120)
+    assert running.stop() == 0
+    leaders.lead(None)
+    produce(source, "flights", range(120, 150), 1)
+    running.start()
+    running.wait_copied()
+    wait_committed(running, 150)
+    assert running.stop() == 0
+    leaders.lead("theirs")
+    produce(source, "flights", range(400, 450), 1)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 300)]
+    assert values == [*range(150), *range(300, 450)]
+    assert [value["lost"] for _, value in notes(destination)] == [[100, 150]]
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.long)])
+def test_a_position_that_went_back_to_before_where_the_logs_part_has_nothing_copied_twice(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery, source_truncated="skip_and_record")
+    wait_committed(running, 100)
+    assert running.stop() == 0
+    leaders = Leaders(source, tmp_path, with_positions=True)
+    produce(source, "flights", range(100, 120), 1)
+    leaders.lead(None, keep="theirs")
+    produce(source, "flights", range(120, 150), 1)
+    running.start()
+    running.wait_copied()
+    wait_committed(running, 150)
+    assert running.stop() == 0
+    leaders.lead("theirs")
+    produce(source, "flights", range(300, 400), 1)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 250)]
+    assert values == [*range(150), *range(300, 400)]
+    ((_, note),) = notes(destination)
+    assert note["lost"] == [120, 150]
+    assert "the position with them, which went back to 100" in note["problem"]
