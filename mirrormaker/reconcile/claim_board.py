@@ -17,6 +17,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.topic_silence import watch_silence
 from mirrormaker.reconcile.topic_owners import CLAIMS_TOPIC, TopicOwners, Topics
 from mirrormaker.topology.model import ClusterSpec, RouteName
 
@@ -60,6 +61,8 @@ class ClaimBoard:
         """Since when the owner of a topic does not ask for it."""
         self._failures = 0
         """Since daemons last agreed."""
+        self._problem: str | None = None
+        """Why they cannot just now."""
         self._log = logger("claims").bind(cluster=spec.name)
 
     def ask(
@@ -86,8 +89,7 @@ class ClaimBoard:
             except* (BrokerError, ConfigurationError) as group:
                 error = group.exceptions[0]
                 self.is_refused = isinstance(error, ProtocolError) and error.code in _REFUSED
-                if not self._failures:
-                    self._log.warning("claims_not_shared", error=str(error))
+                self._tell(str(error))
                 self._failures += 1
                 self._on_change()
             await asyncio.sleep(RETRY_BACKOFF.delay_ms(self._failures, random.random) / 1000)
@@ -102,13 +104,23 @@ class ClaimBoard:
             await topic.read_to_end()
             self.is_refused = False
             tasks.create_task(self._follow(topic), name="follow claims")
+            tasks.create_task(watch_silence(topic, self.spec.name, self._tell), name="watch claims")
             while True:
                 if records := self._records(view):
                     await topic.put(records)
                     await topic.read_to_end()
                 self._take(view)
                 self._failures = 0
+                self._tell(None)
                 await self._due.wait()
+
+    def _tell(self, problem: str | None) -> None:
+        """Once, and once that it has passed."""
+        if problem is not None and self._problem is None:
+            self._log.warning("claims_not_shared", error=problem)
+        elif problem is None and self._problem is not None:
+            self._log.info("claims_shared")
+        self._problem = problem
 
     async def _follow(self, topic: KeptTopic) -> None:
         while True:

@@ -24,6 +24,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.topic_silence import watch_silence
 from mirrormaker.reconcile.control import CONTROL_TOPIC, Resumption, RouteWishes, read_wishes
 from mirrormaker.reconcile.halts import Halt, halt_key, halt_value
 from mirrormaker.reconcile.switch_commands import CommandWatch
@@ -34,11 +35,6 @@ RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
 CLIENT_ID = "mirrormaker-control"
 TIMEOUT_MS = 15_000
 """How long the topic may take to be made, to be read to its end, and to be written to."""
-LOOK_INTERVAL_MS = 1_000
-SILENT_LOOKS_MAX = 10
-"""So many looks in a row at which nothing more was answered are told of. Looks, not time: this process may
-have stood still, too.
-"""
 
 
 class _Listener(NamedTuple):
@@ -92,7 +88,10 @@ class ControlBoard:
                     await topic.read_to_end()
                     self._topic, failures = topic, 0
                     self._tell_read()
-                    async with self._beside(self._tell_later()), self._beside(self._watch(topic)):
+                    async with (
+                        self._beside(self._tell_later()),
+                        self._beside(watch_silence(topic, self.spec.name, self._tell_silence)),
+                    ):
                         await self._follow(topic)
             except BrokerError as error:
                 self._tell_problem(str(error))
@@ -134,6 +133,12 @@ class ControlBoard:
             for listener in self._listeners.values():
                 listener.events.note_end("control_topic_read", cluster=self.spec.name)
         self.problem = None
+
+    def _tell_silence(self, problem: str | None) -> None:
+        if problem is None:
+            self._tell_read()
+        else:
+            self._tell_problem(problem)
 
     def _begun_anew(self, topic: str, cluster: str, entries: int, reason: str) -> None:
         self._log.warning("kept_topic_begun_anew", topic=topic, entries=entries, reason=reason)
@@ -219,19 +224,6 @@ class ControlBoard:
         finally:
             task.cancel()
             await asyncio.wait([task])
-
-    async def _watch(self, topic: KeptTopic) -> None:
-        """Tell when the topic is answered for no more, and when it is again."""
-        silent_looks, reads = 0, topic.reads
-        while True:
-            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
-            silent_looks = silent_looks + 1 if topic.reads == reads else 0
-            reads = topic.reads
-            if silent_looks >= SILENT_LOOKS_MAX:
-                silence = f"cluster {self.spec.name!r}: nothing answers for {CONTROL_TOPIC}"
-                self._tell_problem(topic.failure or silence)
-            elif not silent_looks:
-                self._tell_read()
 
     async def _tell_later(self) -> None:
         """Write what could not be written before."""

@@ -22,6 +22,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.bandwidth.statements import Statement, decode_statements, encode_statement
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.topic_silence import watch_silence
 from mirrormaker.topology.model import ClusterSpec
 
 LIMITS_TOPIC = "__mirrormaker_limits"
@@ -64,13 +65,12 @@ class LimitBoard:
                 ):
                     await topic.read_to_end()
                     self._take(topic)  # a predecessor's record is about to be written over
-                    self.problem, failures = None, 0
+                    self._tell(None)
+                    failures = 0
                     await self._exchange(topic)
             except* BrokerError as group:
                 error = group.exceptions[0]
-                if self.problem is None:
-                    self._log.warning("limits_not_shared", error=str(error))
-                self.problem = str(error)
+                self._tell(str(error))
                 failures += 1
             await asyncio.sleep(RETRY_BACKOFF.delay_ms(failures, random.random) / 1000)
 
@@ -78,11 +78,20 @@ class LimitBoard:
         """Raises BrokerError, in a group."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(topic), name="follow limits")
+            tasks.create_task(watch_silence(topic, self.spec.name, self._tell), name="watch limits")
             while True:
                 await self._due.wait()
                 told = [encode_statement(statement) for statement in self._own]
                 value: dict[str, Any] = {"statements": told, "at_ms": self._clock.now_ms()}
                 await topic.put([(self._key, value)])
+
+    def _tell(self, problem: str | None) -> None:
+        """Once, and once that it has passed."""
+        if problem is not None and self.problem is None:
+            self._log.warning("limits_not_shared", error=problem)
+        elif problem is None and self.problem is not None:
+            self._log.info("limits_shared")
+        self.problem = problem
 
     async def _follow(self, topic: KeptTopic) -> None:
         while True:

@@ -16,6 +16,7 @@ from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from mirrormaker.control_access import pause, read_control, resume
+from mirrormaker.flow import topic_silence
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.reconcile import control_board
@@ -95,7 +96,7 @@ def test_a_destination_that_answers_no_more_is_told_of_and_that_it_does_again(
     there, board = boarded(cluster, tmp_path)
     route, pid = RouteName("one"), there.pids[1]
     events = RouteEvents(route, SystemClock())
-    monkeypatch.setattr(control_board, "LOOK_INTERVAL_MS", 300)
+    monkeypatch.setattr(topic_silence, "LOOK_INTERVAL_MS", 300)
 
     def told() -> list[str]:
         return [event["name"] for event in events.describe()]

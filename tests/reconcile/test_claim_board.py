@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ from structlog.testing import capture_logs
 
 from broker.client.backoff import Backoff
 from broker.errors import ConnectionFailedError
+from mirrormaker.flow import topic_silence
+from mirrormaker.flow.bandwidth.statements import MemberName, Statement
 from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.reconcile import claim_board
 from mirrormaker.reconcile.claim_board import RELEASE_MS, ClaimBoard
+from mirrormaker.reconcile.limit_board import LimitBoard
 from mirrormaker.reconcile.topic_owners import TopicOwners
 from mirrormaker.topology.loader import parse_topology
 from mirrormaker.topology.model import ClusterName, RouteName
@@ -21,6 +26,7 @@ from tests.client.running import until
 from tests.conftest import ClusterFactory
 
 ONE, OTHER = RouteName("one"), RouteName("other")
+STATEMENT = Statement(destination=ClusterName("hub"), member=MemberName("d/1"), number=1, heard={}, stakes={})
 
 
 class _Clock:
@@ -112,6 +118,43 @@ def test_each_time_that_daemons_cannot_agree_is_told_once(
                     await until(lambda: board._failures > 1)
                     assert [log["event"] for log in logs].count("claims_not_shared") == count
             finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+    asyncio.run(main())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["claims", "limits"])
+def test_a_destination_that_answers_no_more_is_told_of_and_that_it_does_again(
+    cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Also while there is nothing to write."""
+    monkeypatch.setattr(topic_silence, "LOOK_INTERVAL_MS", 300)
+    there = cluster("hub")
+    text = f"clusters: {{hub: {{bootstrap: ['{there.bootstrap[0]}']}}}}\nroutes: []\n"
+    spec = parse_topology(text, Path("t.yaml")).clusters[ClusterName("hub")]
+    claims = ClaimBoard(spec, "d", _Clock(), lambda: None, lambda _: False)
+    limits = LimitBoard(spec, "d", _Clock(), lambda: None)
+    board, pid = claims if kind == "claims" else limits, there.pids[1]
+
+    async def main() -> None:
+        with capture_logs() as logs:
+
+            def told() -> list[str]:
+                return [log["event"] for log in logs if log["event"].endswith("shared")]
+
+            running = asyncio.create_task(board.run())
+            try:
+                claims.ask({"planes": ONE}, {}, [ONE])
+                limits.tell([STATEMENT])
+                await until(lambda: bool(claims.owners or limits.heard))
+                os.kill(pid, signal.SIGSTOP)
+                await until(lambda: told() == [f"{kind}_not_shared"])
+                os.kill(pid, signal.SIGCONT)
+                await until(lambda: told() == [f"{kind}_not_shared", f"{kind}_shared"])
+            finally:
+                os.kill(pid, signal.SIGCONT)
                 running.cancel()
                 await asyncio.wait([running])
 
