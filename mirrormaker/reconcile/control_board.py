@@ -88,10 +88,8 @@ class ControlBoard:
                     await topic.read_to_end()
                     self._topic, failures = topic, 0
                     self._tell_read()
-                    async with (
-                        self._beside(self._tell_later()),
-                        self._beside(watch_silence(topic, self.spec.name, self._tell_silence)),
-                    ):
+                    watch = watch_silence(topic, self.spec.name, self._tell_silence)
+                    async with self._beside(self._tell_later()), self._beside(watch):
                         await self._follow(topic)
             except BrokerError as error:
                 self._tell_problem(str(error))
