@@ -4,15 +4,13 @@ of it.
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from broker.errors import ConfigurationError, ErrorCode
+from broker.errors import ErrorCode
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
-from mirrormaker.steps.outside import find_function
+from mirrormaker.steps.trial import find_missing
 from mirrormaker.topology.document import Problem
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loader import locate
@@ -58,15 +56,16 @@ def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> It
 
 
 def missing_functions(topology: Topology) -> Iterator[Finding]:
-    """Functions of routes that cannot be had here; a daemon on another host may find them. What they print
-    when they are imported is no data of a command.
-    """
-    for index, route in enumerate(topology.routes):
-        for place, transform in enumerate(route.transforms):
-            if isinstance(transform.step, CallFunction):
-                try:
-                    with contextlib.redirect_stdout(sys.stderr):
-                        find_function(transform.step)
-                except ConfigurationError as error:
-                    message = f"{error} (it must be where Python finds it, wherever a daemon runs the route)"
-                    yield Finding(path=f"routes[{index}].transforms[{place}].function", message=message)
+    """Functions of routes that cannot be had here; a daemon on another host may find them."""
+    named = {
+        f"routes[{index}].transforms[{place}].function": transform.step
+        for index, route in enumerate(topology.routes)
+        for place, transform in enumerate(route.transforms)
+        if isinstance(transform.step, CallFunction)
+    }
+    missing = find_missing(named.values())
+    for path, function in named.items():
+        if function in missing:
+            where = "it must be where Python finds it, wherever a daemon runs the route"
+            message = f"{missing[function]} ({where})"
+            yield Finding(path=path, message=message)

@@ -6,7 +6,7 @@ it cannot do. Findings have the paths of the topology file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JError
@@ -36,7 +36,6 @@ from mirrormaker.pipelines.source import (
 from mirrormaker.pipelines.table import name_fold, probe
 from mirrormaker.pipelines.transforming import (
     apply_step,
-    find_function,
     gathers_rows,
     is_of_records,
     is_query,
@@ -45,9 +44,12 @@ from mirrormaker.pipelines.transforming import (
 from mirrormaker.spark.options import parse_options
 from mirrormaker.spark.sink_options import parse_sink_options
 from mirrormaker.spark.sink_rows import check_columns
+from mirrormaker.steps.outside import find_function
+from mirrormaker.steps.trial import find_missing
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.model import (
     RECORDS,
+    CallFunction,
     FileFormat,
     FileSink,
     JdbcSink,
@@ -76,8 +78,17 @@ class Prepared:
 class Preparation:
     """Looks at one pipeline; `findings` is everything that is wrong."""
 
-    def __init__(self, spark: SparkSession, topology: Topology, pipeline: PipelineSpec, data: PipelineFolder):
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        pipeline: PipelineSpec,
+        data: PipelineFolder,
+        missing: Mapping[CallFunction, str],
+    ) -> None:
+        """`missing`: functions that are known not to be there, with the reasons."""
         self.findings: list[Finding] = []
+        self._missing = missing
         self._spark = spark
         self._topology = topology
         self._pipeline = pipeline
@@ -221,6 +232,9 @@ class Preparation:
             if step.name not in used or len(inputs) < len(set(reads[step.name])):
                 continue
             path = f"steps[{pipeline.steps.index(step)}].{'sql' if step.sql is not None else 'function'}"
+            if step.function is not None and step.function in self._missing:
+                self._report(path, self._missing[step.function])
+                continue
             try:
                 if step.sql is not None and not is_query(self._spark, step.sql):
                     self._report(path, "is a command, and no query on records")
@@ -330,6 +344,12 @@ def _topic_problems(frame: DataFrame) -> Iterator[str]:
         check_columns(frame.select(*(name for name in frame.columns if name in RECORD_COLUMNS)).schema, "")
     except ConfigurationError as error:
         yield from error.problems
+
+
+def missing_functions(pipeline: PipelineSpec) -> dict[CallFunction, str]:
+    """Functions of a pipeline that cannot be had, each with the reason."""
+    named = (pipeline.job, *(step.function for step in pipeline.steps))
+    return find_missing(each for each in named if each is not None)
 
 
 def check_job(pipeline: PipelineSpec, path: str) -> list[Finding]:

@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,8 @@ def _runner(options: argparse.Namespace) -> Runner:
 def _check(options: argparse.Namespace) -> int:
     runner = _runner(options)
     try:
-        problems = runner.check()
+        with redirect_stdout(sys.stderr):  # what functions print is no data of a command
+            problems = runner.check()
     except ConfigurationError as error:
         problems = list(error.problems)
     for problem in with_lines(problems, options.file):
@@ -186,7 +188,8 @@ def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:
         with held(topology, pipeline, SystemClock(), end_at_once):
             runner = _runner(options)
             runner.heed_signals()
-            record = runner.run(request)
+            with redirect_stdout(sys.stderr):
+                record = runner.run(request)
     except HeldElsewhereError as error:
         print("\n".join(with_lines(list(error.problems), options.file)), file=sys.stderr)
         return 1
@@ -209,7 +212,8 @@ def _report(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(topology, options.name)
     runs = PipelineFolder(topology.data_dir, pipeline.name).runs()
     try:
-        options.to.write_text(render_report(pipeline, runs, SystemClock().now_ms()), encoding="utf-8")
+        page = render_report(pipeline, runs, SystemClock().now_ms())
+        options.to.write_text(page, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise ConfigurationError([f"{options.to}: cannot be written: {error.strerror}"]) from error
     print(options.to)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import signal
 import threading
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -31,7 +31,7 @@ from mirrormaker.audit.completeness import coming_topics, read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.folder_lock import at_once
 from mirrormaker.pipelines.alerting import command_problem
-from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
+from mirrormaker.pipelines.checks import Preparation, Prepared, check_job, missing_functions
 from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_without_room
 from mirrormaker.pipelines.reloading import reload_windows
@@ -39,9 +39,11 @@ from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunKind, RunRecord, RunState, kept_figures
 from mirrormaker.pipelines.session import OWN_SETTINGS, cancel_jobs, opened_session, why_spark_is_gone
 from mirrormaker.pipelines.source import find_topics, topic_naming
-from mirrormaker.pipelines.transforming import called, find_function
+from mirrormaker.pipelines.transforming import called, takes
 from mirrormaker.pipelines.windows import Span
-from mirrormaker.topology.model import Completeness, PipelineSpec, RecordFormat, Topology
+from mirrormaker.steps.outside import find_function
+from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.model import CallFunction, Completeness, PipelineSpec, RecordFormat, Topology
 
 WAIT_SECONDS = 1
 """How often a run looks how far it is."""
@@ -161,8 +163,9 @@ class Runner:
 
     def check(self) -> list[str]:
         """Everything that is wrong, before anything is written: `PATH: MESSAGE`."""
+        missing = missing_functions(self._pipeline)
         with self._opened() as spark:
-            problems = self._problems(self._prepare(spark)[0])
+            problems = self._problems(self._prepare(spark, missing)[0])
         if (problem := command_problem(self._pipeline.alert)) is not None:
             problems.append(f"{self._path}.alert.command: {problem}")
         return problems
@@ -319,17 +322,23 @@ class Runner:
         assert self._pipeline.job is not None
         function = find_function(self._pipeline.job)
         named = {}
-        if "run" in inspect.signature(function).parameters:
+        if takes(function, "run"):
             named["run"] = JobRun(pipeline=self._pipeline, folder=self._folder, record=record)
         figures = called(function, spark, self._topology, dict(self._pipeline.arguments), **named)
         return kept_figures(figures) if isinstance(figures, Mapping) else {}
 
     # ---- before it
 
-    def _prepare(self, spark: SparkSession) -> tuple[list[Any], Prepared | None]:
-        if self._pipeline.job is not None:
+    def _prepare(
+        self, spark: SparkSession, missing: Mapping[CallFunction, str] = MappingProxyType({})
+    ) -> tuple[list[Any], Prepared | None]:
+        """`missing`: as `Preparation` has it."""
+        job = self._pipeline.job
+        if job is not None and job in missing:
+            return [Finding(path=f"{self._path}.job", message=missing[job])], None
+        if job is not None:
             return list(check_job(self._pipeline, self._path)), None
-        preparation = Preparation(spark, self._topology, self._pipeline, self._folder)
+        preparation = Preparation(spark, self._topology, self._pipeline, self._folder, missing)
         prepared = preparation.prepare()
         return preparation.findings, prepared
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
@@ -14,7 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.errors import BrokerError, ConfigurationError
-from mirrormaker.topology.model import RECORDS, CallFunction, PipelineSpec, StepSpec, TableSpec
+from mirrormaker.steps.outside import find_function
+from mirrormaker.topology.model import RECORDS, PipelineSpec, StepSpec, TableSpec
 from mirrormaker.topology.step_order import inputs_of, order_steps, used_names
 
 _GATHERING = re.compile(
@@ -47,18 +47,12 @@ def load_tables(spark: SparkSession, tables: Mapping[str, TableSpec]) -> dict[st
     return found
 
 
-def find_function(where: CallFunction) -> Callable[..., Any]:
-    """The function that a file names. Raises ConfigurationError."""
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of that name; some that are not written in Python do not tell."""
     try:
-        function = getattr(import_module(where.module), where.name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {error}"]) from error
-    except (Exception, SystemExit) as error:  # whatever the module does
-        told = f"{type(error).__name__}: {error}"
-        raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {told}"]) from error
-    if not callable(function):
-        raise ConfigurationError([f"{where.module}:{where.name} is no function"])
-    return function  # type: ignore[no-any-return]
+        return name in inspect.signature(function).parameters
+    except ValueError:
+        return False
 
 
 def called(function: Callable[..., Any], *arguments: object, **named: object) -> Any:
@@ -95,7 +89,7 @@ def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[
         return spark.sql(step.sql)
     assert step.function is not None
     function = find_function(step.function)
-    takes_tables = "tables" in inspect.signature(function).parameters
+    takes_tables = takes(function, "tables")
     result = called(function, *inputs.values(), **({"tables": tables} if takes_tables else {}))
     if not isinstance(result, DataFrame):
         named = f"{step.function.module}:{step.function.name}"

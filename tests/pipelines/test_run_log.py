@@ -25,6 +25,7 @@ from mirrormaker.pipelines.run_record import (
 )
 from mirrormaker.topology.model import PipelineName, PipelineSpec
 from tests.conftest import until
+from tests.daemon.conftest import mirrormaker
 
 RUN = RunRecord(
     run="r1",
@@ -145,6 +146,20 @@ def test_the_page_of_a_pipeline_needs_nothing_else(folder: PipelineFolder) -> No
     assert "<circle" in page
     assert "jfk: &lt;b&gt; is missing" in page
     assert "http" not in page
+
+
+def test_half_of_a_surrogate_pair_that_a_run_has_told_is_on_the_page(tmp_path: Path) -> None:
+    """As the words of an exception may have it."""
+    file, page = tmp_path / "topology.yaml", tmp_path / "page.html"
+    file.write_text(
+        "clusters: {a: {bootstrap: ['127.0.0.1:1']}}\npipelines: [{name: p, job: 'a:b'}]\ndata_dir: data\n"
+    )
+    folder = PipelineFolder(tmp_path / "data", PipelineName("p"))
+    with folder.locked():
+        folder.note(replace(RUN, state=RunState.FAILED, ended_ms=1, problem="no column \ud83d"))
+    done = mirrormaker("pipeline", "report", str(file), "p", "--to", str(page))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no column \\ud83d" in page.read_text()
 
 
 def test_records_of_years_that_no_calendar_has_are_not_in_the_plots(folder: PipelineFolder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socketserver
 import struct
 from collections.abc import Iterator
@@ -162,6 +163,24 @@ def test_what_spark_does_not_take_is_told_in_a_line_with_its_place(
     assert line.startswith(f"{file}:{7 if 'sinks' in keys else 8}: pipelines[0].{told}")
     assert not line.endswith(":"), line
     assert "Traceback" not in without_words_of_pyspark(done.stderr)
+
+
+def test_a_function_whose_module_ends_the_process_is_told_in_a_line_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_job.py").write_text("import os\nprint('imported')\nos._exit(0)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        "clusters: {a: {bootstrap: ['127.0.0.1:1']}}\npipelines:\n  - name: p\n    job: their_job:f\n"
+    )
+    done = mirrormaker("pipeline", "check", str(file), "p")
+    assert (done.returncode, done.stdout) == (1, "")
+    told = f"{file}:4: pipelines[0].job: function their_job:f: the process that imported it ended with 0"
+    assert told in done.stderr.splitlines()
+    (tmp_path / "their_job.py").write_text("print('imported')\ndef f(): ...\n")
+    done = mirrormaker("pipeline", "check", str(file), "p")
+    assert (done.returncode, done.stdout) == (0, "p: no problems\n")
 
 
 @pytest.mark.long

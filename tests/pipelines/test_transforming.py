@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.errors import ConfigurationError
 from mirrormaker.pipelines.transforming import (
     FunctionError,
     called,
-    find_function,
     gathers_rows,
     is_of_records,
     is_query,
 )
-from mirrormaker.topology.model import CallFunction
 
 
 @pytest.fixture(scope="module")
@@ -70,23 +66,6 @@ def test_steps_whose_rows_depend_on_what_comes_together_are_known(session: Spark
 )
 def test_steps_that_look_at_each_row_by_itself_are_known(session: SparkSession, step: str) -> None:
     assert not gathers_rows(session.sql(step))
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("def f(:", "SyntaxError"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("import sys; sys.exit(0)", "SystemExit: 0"),
-    ],
-)
-def test_a_module_that_cannot_be_imported_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
-) -> None:
-    (tmp_path / "broken_steps.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigurationError, match=f"broken_steps:f cannot be imported: {told}"):
-        find_function(CallFunction(module="broken_steps", name="f"))
 
 
 def test_a_function_that_would_end_the_process_has_failed() -> None:
