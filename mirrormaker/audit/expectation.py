@@ -141,13 +141,27 @@ class Expectation:
     def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
         """What it counts as where it is not at the destination."""
         if not self._is_copied(offset):
-            if any(each.first <= offset < each.next for each in self.notes):
-                return Outcome.NOTED
-            if self.copied_to is not None and offset >= self.copied_to:
-                return Outcome.PENDING
+            said = self._said_of(offset)
+            if said is not None:
+                return said
             if is_carried:
                 return Outcome.RETURNED
         return Outcome.BY_FUNCTION if self.has_function else None
+
+    def _outcome_of_error(self, offset: int) -> Outcome:
+        """What a record counts as that no step can process. A letter that its topic did not take is noted."""
+        said = self._said_of(offset)
+        if said is not None:
+            return said
+        return Outcome.PARKED if self.on_record_error is RecordErrorPolicy.PARK else Outcome.NOTED
+
+    def _said_of(self, offset: int) -> Outcome | None:
+        """What notes and the route's position say of a record that is no copy."""
+        if any(each.first <= offset < each.next for each in self.notes):
+            return Outcome.NOTED
+        if self.copied_to is not None and offset >= self.copied_to:
+            return Outcome.PENDING
+        return None
 
     def _is_copied(self, offset: int) -> bool:
         known = Whereabouts.UNRECORDED if self.known is None else self.known.place_of(offset)
@@ -172,8 +186,7 @@ class Expectation:
                 sent = steps.apply(record) or self._sent_before(record, filtered)
             except RecordError as error:
                 if self.letters is None:
-                    is_parked = self.on_record_error is RecordErrorPolicy.PARK
-                    self.outcomes[Outcome.PARKED if is_parked else Outcome.NOTED] += self.lane == 0
+                    self.outcomes[self._outcome_of_error(offset)] += self.lane == 0
                     continue
                 sent = [self.letters.record_error(record, str(error))]
             if not sent and not self._is_any_copied(offset):

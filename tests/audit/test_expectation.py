@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ranges import Range
+from mirrormaker.flow.transit import PartitionSteps
+from mirrormaker.flow.ways import ways_of
 from mirrormaker.ledger.page import Page
+from mirrormaker.steps.topic_steps import compile_steps
+from mirrormaker.topology.model import PartitionPolicy, RecordErrorPolicy
+from mirrormaker.topology.naming import compile_naming
+from tests.topology.files import load_route
 
 CARRIED = 77
 """Producer id of a mirror that writes to the source."""
@@ -58,3 +65,26 @@ def test_what_the_ledger_has_a_copy_of_should_be_there_whatever_else_is_said_of_
     assert outcomes(known=places) == [outcome] * 2 + [None] * 2 + [outcome] * 6
     by_function = outcomes(known=places, has_function=True)
     assert by_function == [outcome] * 2 + [Outcome.BY_FUNCTION] * 2 + [outcome] * 6
+
+
+@pytest.mark.parametrize(
+    ("policy", "settled"),
+    [(RecordErrorPolicy.PARK, Outcome.PARKED), (RecordErrorPolicy.FAIL, Outcome.NOTED)],
+)
+def test_what_no_step_can_process_is_parked_only_where_no_note_and_no_position_says_otherwise(
+    tmp_path: Path, policy: RecordErrorPolicy, settled: Outcome
+) -> None:
+    route = load_route(tmp_path, "topics: {include: [orders]}, transforms: [{drop: {fields: [secret]}}]")
+    naming = compile_naming(route.source, route.topics)
+    compiled = compile_steps(route, naming, "orders")
+    lanes = ways_of(route, naming, compiled.topic, ()).lanes(0, lambda _: 1)
+    expected = Expectation(
+        steps=PartitionSteps(compiled, lanes, PartitionPolicy.SAME, 0),
+        on_record_error=policy,
+        notes=[Range(2, 4)],
+        copied_to=7,
+    )
+    assert expected.items(batch(1), WHOLE) == []
+    assert expected.outcomes == {settled: 5, Outcome.NOTED: 2, Outcome.PENDING: 3} | (
+        {Outcome.NOTED: 7} if settled is Outcome.NOTED else {}
+    )
