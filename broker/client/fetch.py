@@ -73,6 +73,8 @@ class FetchTerms:
     rack: str = ""
     record_filter: str = ""
     """Which records are wanted, for nodes that know filters."""
+    in_order: bool = False
+    """Whoever is asked for first gets the first bytes, of nodes that do not do so by themselves."""
 
 
 def build_fetch(
@@ -106,6 +108,7 @@ def build_fetch(
         isolation_level=int(terms.read_committed),
         rack_id=terms.rack,
         record_filter=terms.record_filter,
+        in_order=terms.in_order,
         topics=[
             FetchTopic(topic=name, topic_id=_topic_id(metadata, name), partitions=partitions)
             for name, partitions in topics.items()

@@ -10,5 +10,8 @@ PRODUCE_BATCHES_MAX = 1024
 FETCH_FILTER = "mirrormaker.fetch.filter"
 """Fetches may bring a filter of records, and their answers then leave out batches without any that match."""
 
+FETCH_ORDER = "mirrormaker.fetch.order"
+"""Fetches may say that the order of their partitions counts, also where the answer before was cut short."""
+
 PRODUCE_FORWARDING = "mirrormaker.produce.forwarding"
 """Records for partitions of other leaders are passed on to them, for clients that ask for it."""

@@ -18,7 +18,7 @@ from broker.client.fetch_session import SESSIONS_FROM, FetchSession
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.types import TopicPartition
-from broker.wire.features import FETCH_FILTER
+from broker.wire.features import FETCH_FILTER, FETCH_ORDER
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from mirrormaker.flow.answer_size import AnswerSize
 from mirrormaker.flow.exchange import FetchPlan
@@ -137,6 +137,7 @@ class Fetcher:
             max_bytes=plan.answer_bytes,
             read_committed=self._read_committed,
             record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
+            in_order=plan.is_contended and FETCH_ORDER in connection.supported_features,
         )
 
     async def pause(self, answered: Answered, parts: int) -> None:

@@ -14,6 +14,7 @@ from broker.embedded import EmbeddedCluster
 from mirrormaker.reconcile.limit_board import LIMITS_TOPIC
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.killed_mirrors import end_of
 from tests.daemon.test_mirror import address, consume, create, producer
 from tests.daemon.test_reconciling import Mesh, route
 
@@ -92,6 +93,23 @@ def test_routes_of_a_link_share_its_limit_and_no_more_passes(
     assert link["bytes"] >= 2 * count * len(VALUE)
     assert link["bytes"] <= limit * (elapsed + 1), "more than the limit, a burst and a piece"
     assert way(mesh, "one")["throttled_ms"] + way(mesh, "other")["throttled_ms"] > 0
+    assert mesh.mirror.stop() == 0
+
+
+def test_a_topic_of_many_partitions_gets_no_more_of_a_limit_than_one_of_a_single_partition(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    source, destination = clusters
+    for topic, partitions in (("busy", 8), ("small", 1)):
+        create(source, topic, partitions)
+        create(destination, f"both.{topic}", partitions)
+    fill(source, "busy", 4000, tuple(range(8)))
+    fill(source, "small", 800, (0,))
+    mesh.write(route("both", "busy|small", resources={"bytes_per_second": 500_000}))
+    mesh.mirror.start()
+    wait_until(lambda: end_of(destination, "both.small") == 800, "all of the small topic copied")
+    copied = len(consume(destination, "both.busy", 8))
+    assert copied < 2 * 800, "about as much, and what was under way"
     assert mesh.mirror.stop() == 0
 
 

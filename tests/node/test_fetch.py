@@ -167,6 +167,22 @@ def test_small_limits_let_every_one_of_100_partitions_advance(
     assert min(offsets.values()) >= 1
 
 
+@pytest.mark.parametrize(("in_order", "served"), [(False, [0, 1, 0, 1]), (True, [0, 0, 0, 0])])
+def test_who_is_named_first_gets_the_first_bytes_where_the_client_says_that_its_order_counts(
+    client: RawClient, topic: str, in_order: bool, served: list[int]
+) -> None:
+    """Of others whoever got nothing comes next: they name the same partitions again and again."""
+    create_topic(client, topic, partitions=2)
+    for number in range(2):
+        client.request(produce_request(topic, batch_of(b"x" * 200) * 4, partition=number))
+    request = fetch_request(topic, 0, 0, max_bytes=1)
+    request.in_order = in_order
+    answers = [told(client.request(request, FETCH_VERSION)) for _ in served]
+    assert [[number for number, each in answer.items() if each.records] for answer in answers] == [
+        [number] for number in served
+    ]
+
+
 def test_a_partition_of_an_unknown_topic_does_not_end_the_wait_for_others(
     client: RawClient, address: HostPort, topic: str
 ) -> None:

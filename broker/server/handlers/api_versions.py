@@ -8,7 +8,13 @@ from broker.cluster.features import SUPPORTED, UNKNOWN_EPOCH
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.naming import Served
 from broker.server.request import RequestContext
-from broker.wire.features import FETCH_FILTER, PRODUCE_BATCHES, PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING
+from broker.wire.features import (
+    FETCH_FILTER,
+    FETCH_ORDER,
+    PRODUCE_BATCHES,
+    PRODUCE_BATCHES_MAX,
+    PRODUCE_FORWARDING,
+)
 from broker.wire.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -18,7 +24,7 @@ from broker.wire.messages.api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_FROM = 3
-_OWN_FEATURES = {PRODUCE_BATCHES: PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING: 1, FETCH_FILTER: 1}
+_OWN_FEATURES = {PRODUCE_BATCHES: PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING: 1, FETCH_FILTER: 1, FETCH_ORDER: 1}
 _LEVEL_ZERO_FROM = 4
 """First version whose clients take a feature that may be off (KAFKA-17011)."""
 

@@ -4,8 +4,8 @@ over.
 Bytes are handed out partition by partition until `max_bytes` is used up; the first partition that has
 anything gets at least one batch (KIP-74). Partitions come in the order of their fetch session, or as the
 client ordered them; when a fetch without session was cut short by its limit, the next one of the same
-connection begins with the partitions that got nothing. What a session leaves out of the answer is decided in
-`fetch_sessions`.
+connection begins with the partitions that got nothing, unless it says that its order counts. What a session
+leaves out of the answer is decided in `fetch_sessions`.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class _Fetch:
         if self.version <= CONVERTED_TO or self.wanted is not None:
             self.bytes_max = min(self.bytes_max, ANSWER_MAX)
         self.first = 0
-        """The partition that is read first; a session has its own order."""
-        if self.turn.session is None and self.answers:
+        """The partition that is read first; a session has its own order, and so have clients that say so."""
+        if self.turn.session is None and self.answers and not request.in_order:
             self.first = context.session.fetch_turn % len(self.answers)
         self.replicas: list[Replica] = []
         """Those that were found, for waiting."""

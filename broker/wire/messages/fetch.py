@@ -7,7 +7,19 @@ from uuid import UUID
 
 from broker.types import Buffer
 from broker.wire.message import Message, Request
-from broker.wire.schema import Struct, array, int8, int16, int32, int64, nested, record_bytes, string, uuid
+from broker.wire.schema import (
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    nested,
+    record_bytes,
+    string,
+    uuid,
+)
 
 
 class ReplicaState(Struct):
@@ -52,6 +64,8 @@ class FetchRequest(Request["FetchResponse"], key=1, versions="0-17", flexible="1
     rack_id: str = string("11+", ignorable=True)
     record_filter: str = string("12+", tag=100, ignorable=True)
     """Of nodes that have the feature `mirrormaker.fetch.filter`: which records are wanted."""
+    in_order: bool = boolean("12+", tag=101, ignorable=True)
+    """Of nodes that have the feature `mirrormaker.fetch.order`: who is named first gets the first bytes."""
 
 
 class EpochEndOffset(Struct):
