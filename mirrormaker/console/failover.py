@@ -36,13 +36,13 @@ class FailoverResource:
 
     async def rehearse(self, request: web.Request) -> web.Response:
         """Nothing is changed."""
-        check_query(request.query, once={"to", "tail"})
+        check_query(request.query, once={"to", "force", "tail"})
         try:
             target = Side(request.query.get("to", Side.STANDBY.value))
         except ValueError as error:
             raise ConfigurationError(["to: expected home or standby"]) from error
         topology, name = self._asked_group(request)
-        rehearsal = await rehearse_switch(topology, name, target, self._clock, _tail_of(request))
+        rehearsal = await rehearse_switch(topology, name, target, self._clock, _terms_of(request))
         return web.json_response(rehearsal.describe())
 
     async def fail_over(self, request: web.Request) -> web.Response:

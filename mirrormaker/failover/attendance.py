@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 
 from broker.client.group_descriptions import DEAD
-from mirrormaker.failover.partitions import read_places
+from mirrormaker.failover.partitions import PartitionPlace, read_places
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.switches import Side
@@ -36,13 +37,9 @@ class Attendance:
         """
         sides = self._sides
         places = await read_places(sides, side)
-        waiting = []
-        for route in sides.leaving(side):
-            own = [place for place in places if place.route.name == route.name]
-            left = {place.source.topic for place in own if not place.is_copied}
-            if left and (what := _paused(route.name, sides.wishes.get(route.name), left)) is not None:
-                raise FailoverError(f"{what} is paused and has not copied everything: resume it")
-            waiting += [route.name] * bool(left)
+        if (why := why_paused(sides, places)) is not None:
+            raise FailoverError(why)
+        waiting = dict.fromkeys(place.route.name for place in places if not place.is_copied)
         wait_ms = min(JOIN_MS, self._timeout_ms)
         name = ""
         try:
@@ -84,6 +81,18 @@ class Attendance:
         async with route_group(route, spec, sides.cluster(side), reads_only=True) as admin:
             found = (await admin.describe_groups([route.group]))[route.group]
         return 0 if found.state in _EMPTY else max(len(found.members), 1)
+
+
+def why_paused(sides: Sides, places: Iterable[PartitionPlace]) -> str | None:
+    """Why what is left to copy at these places would not be; None where nothing of it pauses."""
+    left: defaultdict[RouteName, set[str]] = defaultdict(set)
+    for place in places:
+        if not place.is_copied:
+            left[place.route.name].add(place.source.topic)
+    for route, topics in left.items():
+        if (what := _paused(route, sides.wishes.get(route), topics)) is not None:
+            return f"{what} is paused and has not copied everything: resume it"
+    return None
 
 
 def _paused(route: RouteName, wishes: RouteWishes | None, topics: Collection[str]) -> str | None:

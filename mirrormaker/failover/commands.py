@@ -38,14 +38,14 @@ def parse_timeout_ms(text: str) -> int:
 
 
 async def rehearse_switch(
-    topology: Topology, name: str, target: Side, clock: Clock, tail: TailChoice | None = None
+    topology: Topology, name: str, target: Side, clock: Clock, terms: Terms | None = None
 ) -> Rehearsal:
-    """What a switch would mean now. `tail`: as in `Terms`. Raises ConfigurationError, BrokerError."""
+    """What a switch would mean now. Raises ConfigurationError, BrokerError."""
     async with open_sides(topology, find_group(topology, name), clock) as sides:
         sides.cluster(target)
         await lose_unwritable(sides, target)
         await lose_unreadable(sides, target.other)
-        return await rehearse(sides, target, tail)
+        return await rehearse(sides, target, terms or Terms())
 
 
 async def switch_group(
@@ -113,11 +113,11 @@ def _timeout_ms(text: str) -> int:
 
 def _switch(options: argparse.Namespace) -> int:
     topology, clock = load_for_status(options.file), SystemClock()
-    if options.dry_run:
-        rehearsal = asyncio.run(rehearse_switch(topology, options.group, options.side, clock, options.tail))
-        _print(options, rehearsal.describe(), rehearsal.lines())
-        return 0
     terms = Terms(timeout_ms=options.timeout_ms, force=options.force, tail=options.tail)
+    if options.dry_run:
+        rehearsal = asyncio.run(rehearse_switch(topology, options.group, options.side, clock, terms))
+        _print(options, rehearsal.describe(), rehearsal.lines())
+        return 1 if rehearsal.refusals else 0
 
     def tell(line: str) -> None:
         sys.stderr.write(line + "\n")

@@ -5,15 +5,16 @@ is changed by finding out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from broker.client.acl_admin import AclAdmin
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError, RequestTimedOutError
 from broker.types import TopicPartition
+from mirrormaker.failover.attendance import why_paused
 from mirrormaker.failover.carried_groups import groups_as_carried
 from mirrormaker.failover.fence import why_not_closed
 from mirrormaker.failover.group_place import GroupPlace, following, past_tails
@@ -21,17 +22,23 @@ from mirrormaker.failover.groups import look_at_groups
 from mirrormaker.failover.last_known import read_last_known, read_obstacles
 from mirrormaker.failover.lost_copies import Lost, look_for_lost, lost_as_known, made_anew_notes, past_lost
 from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
+from mirrormaker.failover.settling import Terms, ask_about_tails
 from mirrormaker.failover.sides import Sides
 from mirrormaker.failover.tail import Tail, TailChoice, find_tails
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.reconcile.switches import Side
+from mirrormaker.reconcile.switches import Side, Stage
 from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
 
 TAILS_TIMEOUT_MS = 20_000
 """What only the new side has is looked for so long, before a forced switch."""
 _T = TypeVar("_T")
+_BECOMES = {
+    None: "what only it has is to be decided about",
+    TailChoice.COPY: "what only it has is copied",
+    TailChoice.REPORT: "what only it has stays there, and is noted",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +86,17 @@ class Rehearsal:
     missing: tuple[Missing, ...] | None = ()
     """None where nobody can tell."""
     groups: tuple[GroupPlace, ...] = ()
+    settles: bool = False
+    """The group is at `to` already, and `source`, which was lost, is back: only its tail is dealt with."""
+    choice: TailChoice | None = None
+    """What becomes of the tail."""
     tail: tuple[Tail, ...] = ()
-    """Records at `to` that never came to `source`."""
+    """Records that never came to the other side: at `source` where it `settles`, else at `to`."""
     lost: tuple[Lost, ...] = ()
     """Records at `source` that `to` had, and has not any more."""
-    notes: tuple[str, ...] = field(default=())
+    refusals: tuple[str, ...] = ()
+    """Why the switch would not be made so."""
+    notes: tuple[str, ...] = ()
     """What is not carried, and what to heed."""
 
     @property
@@ -104,6 +117,8 @@ class Rehearsal:
             "from": self.source,
             "to": self.to,
             "planned": self.is_planned,
+            "settles": self.settles,
+            "refused": list(self.refusals),
             "problem": self.problem,
             "records_missing": self.records_missing,
             "partitions": [each.describe() for each in self.missing or ()],
@@ -111,21 +126,32 @@ class Rehearsal:
             "records_read_again": self.records_read_again,
             "tail": [each.describe() for each in self.tail],
             "lost": [each.describe() for each in self.lost],
-            "notes": list(self.notes),
+            "notes": self._notes(),
         }
+
+    def _notes(self) -> list[str]:
+        return [*(f"the switch would be refused: {why}" for why in self.refusals), *self.notes]
 
     def lines(self) -> list[str]:
         """For people."""
+        lines = [self._first_line()]
+        if not self.settles:
+            lines.append(f"  not copied yet: {self._count_line()}")
+        lines += (_line_of(each) for each in self.missing or () if each.records != 0)
+        lines += (f"  {place.line()}" for place in self.groups)
+        alone = self.source if self.settles else self.to
+        lines += (f"  only at {alone}: {each.line()}" for each in self.tail)
+        lines += (f"  no more at {self.to}: {each.line()}, which nobody copies again" for each in self.lost)
+        return [*lines, *(f"  {note}" for note in self._notes())]
+
+    def _first_line(self) -> str:
+        if self.settles:
+            what = _BECOMES[self.choice] if self.tail else "it has nothing of its own"
+            return f"{self.group}: at {self.to}, and {self.source} is back: {what}"
         how = "planned: both clusters answer, what is missing is copied first"
         if not self.is_planned:
             how = f"forced: {self.problem}; what is missing stays at {self.source}"
-        lines = [f"{self.group}: from {self.source} to {self.to}, {how}"]
-        lines.append(f"  not copied yet: {self._count_line()}")
-        lines += (_line_of(each) for each in self.missing or () if each.records != 0)
-        lines += (f"  {place.line()}" for place in self.groups)
-        lines += (f"  only at {self.to}: {each.line()}" for each in self.tail)
-        lines += (f"  no more at {self.to}: {each.line()}, which nobody copies again" for each in self.lost)
-        return [*lines, *(f"  {note}" for note in self.notes)]
+        return f"{self.group}: from {self.source} to {self.to}, {how}"
 
     def _count_line(self) -> str:
         """How many; what a side that does not answer has got since it was seen nobody knows."""
@@ -160,10 +186,8 @@ class _Looks:
             return otherwise
 
 
-async def rehearse(sides: Sides, target: Side, tail: TailChoice | None) -> Rehearsal:
-    """Of a switch to `target`, which must answer; what cannot be looked at is told. `tail`: what is to become
-    of records that only it has.
-    """
+async def rehearse(sides: Sides, target: Side, terms: Terms) -> Rehearsal:
+    """Of a switch to `target`, which must answer; what cannot be looked at is told."""
     old = target.other
     sides.cluster(target)
     is_planned = old in sides.clusters
@@ -175,12 +199,15 @@ async def rehearse(sides: Sides, target: Side, tail: TailChoice | None) -> Rehea
         problem=sides.problems.get(old),
     )
     looks = _Looks()
-    if is_planned:
-        found = await _look_at_both(sides, target, rehearsal, looks, tail)
+    if is_planned and sides.switch.side is target and sides.switch.is_unsettled:
+        found = await _look_at_tail(sides, target, rehearsal, looks, terms)
+    elif is_planned:
+        found = await _look_at_both(sides, target, rehearsal, looks, terms)
     else:
         found = await _look_at_one(sides, target, rehearsal, looks)
-    notes = (*_state_notes(sides, target), *found.notes, *looks.notes, *_standing_notes(sides, old))
-    return replace(found, notes=notes)
+    refusals = () if sides.calls_off(target) else _state_refusals(sides, target, terms) or found.refusals
+    notes = (*found.notes, *looks.notes, *_standing_notes(sides, old))
+    return replace(found, refusals=refusals, notes=notes)
 
 
 async def _look_at_one(sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks) -> Rehearsal:
@@ -213,7 +240,7 @@ async def _find_tails_soon(sides: Sides, target: Side) -> list[Tail]:
 
 
 async def _look_at_both(
-    sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks, tail: TailChoice | None
+    sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks, terms: Terms
 ) -> Rehearsal:
     """Groups go on before what is copied from `target` first, as they have not read that there either, and
     behind what is copied to it.
@@ -221,7 +248,7 @@ async def _look_at_both(
     old = target.other
     places = await looks.at(f"how far {sides.name(old)} is copied", read_places(sides, old), [])
     tails, _ = await looks.at(f"what only {sides.name(target)} has", find_tails(sides, target), ([], {}))
-    unread = {} if tail is TailChoice.REPORT else {each.source: each.first for each in tails}
+    unread = {} if terms.tail is TailChoice.REPORT else {each.source: each.first for each in tails}
     look = look_at_groups(sides, old, places, unread)
     groups, failures = await looks.at("where groups go on", look, ([], []))
     missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
@@ -229,14 +256,35 @@ async def _look_at_both(
     anew = await looks.at("what was made anew", _anew_notes(sides), [])
     losses = look_for_lost(sides, old, places)
     lost = await looks.at(f"what {sides.name(target)} has lost", losses, [])
-    fence = await looks.at(f"whether {sides.name(old)} can be fenced", _fence_notes(sides, old, places), [])
+    fences = _fence_refusals(sides, old, places)
+    fence = await looks.at(f"whether {sides.name(old)} can be fenced", fences, [])
+    paused = None if sides.switch.side is target else why_paused(sides, places)
+    refusals = [*_tail_refusals(sides, target, tails, terms), *fence, *([] if paused is None else [paused])]
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
         groups=past_lost(past_tails(following(groups, left), tails), lost),
         tail=tuple(tails),
         lost=tuple(lost),
-        notes=(*failures, *anew, *_transaction_notes(places), *fence, *await _rule_notes(sides, old)),
+        refusals=tuple(refusals),
+        notes=(*failures, *anew, *_transaction_notes(places), *await _rule_notes(sides, old)),
+    )
+
+
+async def _look_at_tail(
+    sides: Sides, target: Side, rehearsal: Rehearsal, looks: _Looks, terms: Terms
+) -> Rehearsal:
+    """Groups are not moved for it."""
+    old = target.other
+    tails, _ = await looks.at(f"what only {sides.name(old)} has", find_tails(sides, old), ([], {}))
+    anew = await looks.at("what was made anew", _anew_notes(sides), [])
+    return replace(
+        rehearsal,
+        settles=True,
+        choice=TailChoice.COPY if sides.switch.stage is Stage.TAIL else terms.tail,
+        tail=tuple(tails),
+        refusals=tuple(_tail_refusals(sides, old, tails, terms)),
+        notes=tuple(anew),
     )
 
 
@@ -333,9 +381,18 @@ def _known(
     )
 
 
-def _state_notes(sides: Sides, target: Side) -> list[str]:
-    why = sides.why_not(target, force=True)
-    return [] if why is None else [f"the switch would be refused: {why}"]
+def _state_refusals(sides: Sides, target: Side, terms: Terms) -> tuple[str, ...]:
+    why = sides.why_not(target, force=terms.force)
+    if why is None and not terms.force:
+        why = sides.why_forced(target)
+    return () if why is None else (why,)
+
+
+def _tail_refusals(sides: Sides, idle: Side, tails: Collection[Tail], terms: Terms) -> list[str]:
+    """What of `tails`, of the side that is `idle`, has to be decided first."""
+    switch = sides.switch
+    is_decided = switch.stage is Stage.TAIL or (switch.side is idle and switch.is_on_its_way)
+    return [] if not tails or terms.tail is not None or is_decided else [ask_about_tails(sides.name(idle))]
 
 
 def _transaction_notes(places: list[PartitionPlace]) -> list[str]:
@@ -347,9 +404,9 @@ def _transaction_notes(places: list[PartitionPlace]) -> list[str]:
     ]
 
 
-async def _fence_notes(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[str]:
+async def _fence_refusals(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[str]:
     why = await why_not_closed(sides.cluster(old), sorted({place.source.topic for place in places}))
-    return [] if why is None else [f"the switch would be refused: {sides.name(old)} cannot be fenced, {why}"]
+    return [] if why is None else [f"{sides.name(old)} cannot be fenced, {why}"]
 
 
 async def _anew_notes(sides: Sides) -> list[str]:

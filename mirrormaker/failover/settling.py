@@ -64,7 +64,8 @@ class TailSettling:
             await self._settled(now)
             return
         if choice is None:
-            raise FailoverError(_describe_tails(sides.name(side), tails))
+            asked = [ask_about_tails(sides.name(side)), *(tail.line() for tail in tails)]
+            raise FailoverError("\n  ".join(asked))
         report = {
             "choice": choice.value,
             "cluster": sides.name(side),
@@ -173,9 +174,9 @@ def _note_of(route: str, tail: Tail, at_ms: int) -> tuple[Mapping[str, Any], Map
     return key, value
 
 
-def _describe_tails(name: str, tails: tuple[Tail, ...]) -> str:
-    lines = "".join(f"\n  {tail.line()}" for tail in tails)
+def ask_about_tails(name: str) -> str:
+    """What to say where nobody has decided about what only that side has."""
     return (
         f"{name} has records that never came to the other side: say --tail copy to have them there too, or"
-        f" --tail report to leave them where they are{lines}"
+        " --tail report to leave them where they are"
     )

@@ -131,6 +131,20 @@ class Sides:
             )
         return None
 
+    def why_forced(self, target: Side) -> str | None:
+        """Why the group is switched there by force alone; None where it need not be."""
+        old = target.other
+        if old in self.clusters or self.calls_off(target):
+            return None
+        return (
+            f"{self.problems[old]}: what it has and {self.name(target)!r} has not would stay there:"
+            " see --dry-run, then say --force"
+        )
+
+    def calls_off(self, target: Side) -> bool:
+        """Whether a switch there takes back one that has copied nothing to its end yet."""
+        return self.switch.side is target.other and self.switch.stage is Stage.DRAINING
+
     async def look_alone(self) -> None:
         """`check_alone`, of control topics read to their ends: whoever was stopped for a while finds out
         what others have done. Raises BrokerError.

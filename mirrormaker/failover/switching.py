@@ -71,12 +71,12 @@ class GroupSwitch:
         sides = self._sides
         if target not in sides.clusters:
             raise FailoverError(f"{sides.problems[target]}: the group cannot be switched there")
-        calls_off = sides.switch.side is target.other and sides.switch.stage is Stage.DRAINING
+        calls_off = sides.calls_off(target)
         if not calls_off:
             await lose_unreadable(sides, target.other)
             await self._check_state(target)
         try:
-            rehearsal = await rehearse(sides, target, self._terms.tail)
+            rehearsal = await rehearse(sides, target, self._terms)
             if calls_off:
                 await self._cancel(target)
             else:
@@ -100,7 +100,7 @@ class GroupSwitch:
         )
 
     async def _check_state(self, target: Side) -> None:
-        sides, old = self._sides, target.other
+        sides = self._sides
         why = sides.why_not(target, force=self._terms.force)
         if sides.differ:
             await sides.record(sides.switch)  # whoever was to say so at both sides was killed
@@ -108,11 +108,8 @@ class GroupSwitch:
             if sides.switch.stage is Stage.SETTLED:
                 await self._open_left()
             raise FailoverError(why)
-        if old not in sides.clusters and not self._terms.force:
-            raise FailoverError(
-                f"{sides.problems[old]}: what it has and {sides.name(target)!r} has not would stay there:"
-                " see --dry-run, then say --force"
-            )
+        if (why := sides.why_forced(target)) is not None and not self._terms.force:
+            raise FailoverError(why)
 
     async def _open_left(self) -> None:
         """Nothing is to be closed while the group is settled: what is was left by a command that was killed
@@ -136,7 +133,7 @@ class GroupSwitch:
         if target.other not in sides.clusters:
             await self._force(target)
             return
-        if now.stage in (Stage.AWAY, Stage.TAIL) or (now.stage is Stage.SWITCHING and now.forced):
+        if now.is_unsettled:
             await self._tail.settle(now.side.other)
             if sides.switch.side is target:
                 return

@@ -84,6 +84,12 @@ class Switch:
         """Whether a command has still to end it."""
         return self.stage in (Stage.DRAINING, Stage.SWITCHING, Stage.TAIL)
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether what only the side that is idle has is still to be dealt with."""
+        is_forced = self.stage is Stage.SWITCHING and self.forced
+        return self.stage in (Stage.AWAY, Stage.TAIL) or is_forced
+
     def runs_from(self, side: Side) -> bool:
         """Whether the routes that lead from `side` run."""
         match self.stage:

@@ -70,7 +70,7 @@ def asked(daemon: Daemon, play: Callable[[Ask], Awaitable[None]], token: str | N
     ("method", "path", "problem"),
     [
         ("GET", "/status?routes=forth", "'routes': known are route, topic"),
-        ("GET", "/failover-groups/ord?target=home", "'target': known are tail, to"),
+        ("GET", "/failover-groups/ord?target=home", "'target': known are force, tail, to"),
         ("POST", "/failover-groups/ord/failover?to=home", "'to': known are force, tail, timeout"),
         ("POST", "/failover-groups/ord/failback?dry-run=true", "'dry-run': known are force, tail, timeout"),
         ("POST", "/routes/forth/pause?topic=t&partition=0", "'partition': known are reason, topic"),

@@ -198,6 +198,9 @@ def test_what_was_written_at_the_standby_before_the_first_copy_is_asked_about_an
     pair.running.start()
     wait_count(pair.standby, 15)
     assert "orders-0: 5 records, offsets 0 to 4" in refused("failover", pair.file, "orders")
+    (why,) = switch("failover", pair.file, "--dry-run")["refused"]
+    assert "standby has records that never came to the other side: say --tail copy" in why
+    assert switch("failover", pair.file, "--dry-run", "--tail", "report")["refused"] == []
     wait_until(lambda: "standby has 5 records that never came" in status_text(pair.file), "told")
     assert switch("failover", pair.file, "--tail", "copy")["cluster"] == "standby"
     wait_count(pair.primary, 15)
@@ -211,6 +214,8 @@ def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed
     said = refused("failover", file, "orders")
     assert "topic 'orders' of route 'forth' is paused and has not copied everything" in said
     assert "is fenced" not in said
+    (why,) = switch("failover", file, "--dry-run")["refused"]
+    assert why in said
 
 
 @pytest.mark.timeout(240)
@@ -299,7 +304,20 @@ def test_a_forced_switch_leaves_behind_what_cannot_be_copied_in_time_and_finds_i
     done = switch("failover", pair.file, "--force", "--timeout", "2")
     assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "away", [TOPIC])
     producer.commit_transaction(30)
-    assert "primary has records that never came" in refused("failover", pair.file, "orders")
+    asked = "primary has records that never came to the other side: say --tail copy"
+    assert asked in refused("failover", pair.file, "orders")
+    rehearsed = switch("failover", pair.file, "--dry-run")
+    assert (rehearsed["settles"], [each["records"] for each in rehearsed["tail"]]) == (True, [1])
+    assert [why.partition(" to have")[0] for why in rehearsed["refused"]] == [asked]
+    for choice, becomes in (("report", "stays there, and is noted"), ("copy", "is copied")):
+        told = mirrormaker("failover", str(pair.file), "orders", "--dry-run", "--tail", choice)
+        assert (told.returncode, told.stdout.splitlines()[:2]) == (
+            0,
+            [
+                f"orders: at standby, and primary is back: what only it has {becomes}",
+                "  only at primary: orders-0: 1 records, offsets 10 to 10",
+            ],
+        )
     done = switch("failover", pair.file, "--tail", "copy")
     assert (done["stage"], done["fenced"]) == ("settled", [])
     assert records_at(pair.standby) == list(range(11))
