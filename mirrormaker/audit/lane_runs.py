@@ -219,17 +219,19 @@ def may_lack(passes: Iterable[Pass], offset: int, to: int) -> bool:
     return before is not None and before.may_lack(offset, to)
 
 
-def passes_of(pages: Iterable[Page]) -> list[Pass]:
-    """The passes of a lane, of what its source has now, in the order of the destination."""
-    current, _ = _by_log(pages)
+def passes_of(pages: Iterable[Page], cut_at: int = OFFSET_MAX) -> list[Pass]:
+    """The passes of a lane, of what its source has now, in the order of the destination. `cut_at`: what it
+    had from there on is gone, though no page says so yet.
+    """
+    current, _ = _by_log(pages, cut_at)
     return _cut(current)
 
 
-def severed_passes_of(pages: Iterable[Page]) -> list[Pass]:
+def severed_passes_of(pages: Iterable[Page], cut_at: int = OFFSET_MAX) -> list[Pass]:
     """The same of what was copied from a log that is gone: the source has other records at these offsets
     since, or none. What it lost at once is in passes of its own.
     """
-    _, severed = _by_log(pages)
+    _, severed = _by_log(pages, cut_at)
     return [each for lost in severed for each in _cut(lost)]
 
 
@@ -259,17 +261,23 @@ def _takes_up(pages: Sequence[Page], page: Page) -> bool:
     return page.first >= max(reached, default=pages[0].first)
 
 
-def _by_log(pages: Iterable[Page]) -> tuple[list[Page], list[list[Page]]]:
+def _by_log(pages: Iterable[Page], cut_at: int) -> tuple[list[Page], list[list[Page]]]:
     """Pages, or parts of them, of the log that the source has now, and those of logs that are gone, by log:
     where a page begins anew, what earlier ones have from there on is of another.
     """
     current: list[Page] = []
     severed: list[list[Page]] = []
+
+    def cut(at: int) -> None:
+        nonlocal current
+        severed.append([each.part(at, OFFSET_MAX) for each in current if each.next > at])
+        current = [each.part(0, at) for each in current if each.first < at]
+
     for page in sorted(pages, key=attrgetter("order")):
         if page.is_anew:
-            severed.append([each.part(page.first, OFFSET_MAX) for each in current if each.next > page.first])
-            current = [each.part(0, page.first) for each in current if each.first < page.first]
+            cut(page.first)
         current.append(page)
+    cut(cut_at)
     return current, severed
 
 

@@ -62,7 +62,9 @@ class LedgerAudit:
         if not lanes:
             explained = view.explain(source, [audit.window])
             findings.outcomes.update(explained.outcomes)
-            if explained.rest:
+            if view.is_all_severed(source):
+                findings.outcomes[Outcome.PENDING] += total(explained.rest)
+            elif explained.rest:
                 audit.problem = self._why_no_ledger(source)
             return audit
         found: list[int] = []

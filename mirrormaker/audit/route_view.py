@@ -24,6 +24,7 @@ from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, passes_of, severed_pas
 from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.returned import read_returned
+from mirrormaker.audit.standing_cuts import StandingCut, standing_cuts
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
@@ -36,6 +37,7 @@ from mirrormaker.flow.ways import LaneMap, Ways
 from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
+from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RouteSpec, Start
 from mirrormaker.topology.naming import compile_naming
 
@@ -146,6 +148,13 @@ class RouteView:
             found += kept_copies(source, to, severed, passes, kept, self.truncations.get(source, ()))
         return found
 
+    def is_all_severed(self, source: TopicPartition) -> bool:
+        """Whether the source has nothing more of what was copied of a partition, and goes on from there."""
+        lanes = [(source, to) for _, to in self.data_lanes(source)]
+        return any(self.severed.get(lane) for lane in lanes) and not any(
+            lane in self.passes for lane in lanes
+        )
+
     def untold_topics(self, source: TopicPartition) -> set[str]:
         """Topics that a partition is judged by, and whose settings are not told, each with its cluster."""
         route = self.route
@@ -231,7 +240,8 @@ async def view_route(
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
-    passes, severed, indexes = _read_lanes(view, route, source, lanes, existing)
+    cuts = standing_cuts(await read_kept(destination, CONTROL_TOPIC), route.name)
+    passes, severed, indexes = _read_lanes(view, route, source, lanes, existing, cuts)
     lanes = _with_former(lanes, passes, to_ends.keys())
     to_reached = await _ends(destination, existing, read_committed=False)
     ends = await _ends(source, partitions, read_committed=True)
@@ -252,7 +262,7 @@ async def view_route(
         windows={each: windows[each].within(Range(0, ends[each])) for each in partitions},
         source_starts=await earliest_offsets(source, partitions),
         ends=ends,
-        positions=positions,
+        positions={each: min(at, cuts[each].at) if each in cuts else at for each, at in positions.items()},
         to_windows=to_windows,
         to_starts=to_starts,
         to_ends=to_ends,
@@ -260,7 +270,7 @@ async def view_route(
         passes=passes,
         indexes=indexes,
         severed=severed,
-        truncations=truncations(noted, route.name),
+        truncations=_with_standing(truncations(noted, route.name), cuts),
         notes=noted_ranges(noted, route.name),
         lost=lost_ranges(noted, route.name),
         returned=returned,
@@ -351,6 +361,7 @@ def _read_lanes(
     source: Cluster,
     lanes: Mapping[TopicPartition, LaneMap],
     existing: Iterable[TopicPartition],
+    cuts: Mapping[TopicPartition, StandingCut],
 ) -> tuple[PassesByLane, PassesByLane, dict[TopicPartition, DestinationIndex]]:
     """Passes of the route's own lanes, those of what was copied from logs that the source has no more, and
     what is known of each of these partitions of the destination. In the lane of a merged topic there may be
@@ -368,15 +379,27 @@ def _read_lanes(
     for lane, ledger in view.lanes.items():
         if lane.destination not in by_destination and lane not in own:
             continue
-        mine = passes_of(ledger.of_route(route.name))
+        cut = cuts.get(own[lane]) if lane in own else None
+        cut_at = OFFSET_MAX if cut is None else cut.at
+        mine = passes_of(ledger.of_route(route.name), cut_at)
         others = passes_of(page for page in ledger.pages() if page.route not in (None, route.name))
         here, elsewhere = by_destination.setdefault(lane.destination, ([], []))
         (here if lane.cluster == source.cluster_id else elsewhere).extend(mine)
-        lost = severed_passes_of(ledger.of_route(route.name))
+        lost = severed_passes_of(ledger.of_route(route.name), cut_at)
         elsewhere.extend([*others, *lost])
         if lane in own and mine:
-            passes[own[lane], lane.destination], severed[own[lane], lane.destination] = mine, lost
+            passes[own[lane], lane.destination] = mine
+        if lane in own:
+            severed[own[lane], lane.destination] = lost
     return passes, severed, {to: DestinationIndex(*found) for to, found in by_destination.items()}
+
+
+def _with_standing(
+    noted: Mapping[TopicPartition, list[Truncation]], cuts: Mapping[TopicPartition, StandingCut]
+) -> dict[TopicPartition, list[Truncation]]:
+    """What is noted, and what partitions stand for."""
+    standing = {source: [*noted.get(source, ()), cut.truncation] for source, cut in cuts.items()}
+    return {**noted, **standing}
 
 
 async def _carried_ids(source: Cluster) -> frozenset[int]:

@@ -15,7 +15,7 @@ from tests.conftest import ClusterFactory
 from tests.daemon.audits import audit, found
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.tampered_logs import altered_value, dropped, tamper
-from tests.daemon.test_failure_policies import copied, lose_end_and_position, notes
+from tests.daemon.test_failure_policies import copied, lose_data, lose_end_and_position, notes, wait_halted
 from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import consume, produce
 
@@ -70,6 +70,51 @@ def test_what_a_source_lost_after_it_was_copied_is_told_and_all_else_is_judged(
         {("altered", 50), ("missing", 150), ("unexplained", 199)},
     )
     assert route["outcomes"]["lost_at_source"] == 50
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
+def test_what_a_source_lost_is_told_while_the_partition_stands_for_it(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    """What came at the same offsets since is still to be copied."""
+    source, _ = clusters
+    running = copied(clusters, mirror, delivery)
+    lose_end_and_position(running, source, tmp_path)
+    produce(source, "flights", range(150, 170), 1)
+    running.start()
+    at_ms = wait_halted(running, "source_truncated")["halts"][0]["at_ms"]
+    produce(source, "flights", range(170, 250), 1)
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route), route["problem"]) == (0, [], None), options
+        assert route["equal"] == 100, options
+        assert route["outcomes"] == {"lost_at_source": 50, "pending": 100}, options
+        ((lost,),) = (each["lost_at_source"] for each in route["partitions"])
+        assert (lost["offsets"], lost["count"], lost["noted_at_ms"]) == ([100, 150], 50, at_ms)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        told = route["equal"], route["outcomes"]
+        assert (code, found(route), *told) == (0, [], 200, {"lost_at_source": 50}), options
+
+
+def test_a_source_that_lost_all_of_a_partition_is_told_of_while_it_stands(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, _ = clusters
+    running = copied(clusters, mirror)
+    assert running.stop() == 0
+    lose_data(source, tmp_path / "jfk", "flights")
+    produce(source, "flights", range(100, 250), 1)
+    running.start()
+    wait_halted(running, "source_truncated")
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route)) == (0, []), options
+        assert (route["equal"], route["outcomes"]) == (0, {"lost_at_source": 100, "pending": 150}), options
+    assert running.stop() == 0
 
 
 def test_a_route_goes_on_where_the_logs_part_though_one_answer_had_records_of_before_and_behind(

@@ -1,0 +1,42 @@
+"""What a source lost after it was copied, where the partition stands for that, as the control topic of the
+destination says: until somebody decides no page of the ledger and no note tells of it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from broker.types import TopicPartition
+from mirrormaker.audit.notes import Truncation
+from mirrormaker.audit.ranges import Range
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.trouble import TroubleKind
+from mirrormaker.reconcile.control import RouteWishes, read_wishes
+from mirrormaker.topology.model import RouteName
+
+
+class StandingCut(NamedTuple):
+    """Of one partition."""
+
+    at: int
+    """The source offset from which on all that was copied is of a log that is gone: there it will go on."""
+    truncation: Truncation
+
+
+def standing_cuts(
+    control: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, StandingCut]:
+    """Those of a route, by partition, as far as it is known which offsets these are. What was released is
+    left to the pages of what is copied then.
+    """
+    halts = read_wishes(control).get(route, RouteWishes()).halts
+    return {
+        source: StandingCut(
+            trouble.resume_at,
+            Truncation(Range(*trouble.lost), trouble.kind.value, trouble.problem, halt.at_ms),
+        )
+        for source, halt in halts.items()
+        for trouble in [halt.trouble]
+        if trouble.kind is TroubleKind.SOURCE_TRUNCATED and trouble.lost is not None and halt.released is None
+    }
