@@ -296,13 +296,8 @@ def _ways(route: RouteSpec, topics: Iterable[str]) -> dict[str, Ways]:
 
 def _with_beside(asked: Collection[str], ways: Mapping[str, Ways]) -> list[str]:
     """The topics, and those that lead to the same ones: whose a record is there all of them together tell."""
-    written = {name for topic in asked for name in _written(ways[topic])}
-    return sorted(topic for topic, each in ways.items() if not written.isdisjoint(_written(each)))
-
-
-def _written(ways: Ways) -> tuple[str, ...]:
-    parked = () if ways.parked is None else (ways.parked,)
-    return (ways.main, *parked, *ways.elsewhere)
+    written = {name for topic in asked for name in ways[topic].data_topics}
+    return sorted(topic for topic, each in ways.items() if not written.isdisjoint(each.data_topics))
 
 
 def _lay_lanes(

@@ -28,7 +28,7 @@ class Ways:
     main: str
     elsewhere: tuple[str, ...] = ()
     parked: str | None = None
-    """The topic of dead letters."""
+    """The topic of dead letters; `main` where that is one."""
     is_parked_copy: bool = False
     """That may be the copy of another source topic."""
     notes: bool = False
@@ -38,8 +38,13 @@ class Ways:
     @property
     def topics(self) -> tuple[str, ...]:
         """All that must be there."""
+        return (*self.data_topics, *((SKIPPED_TOPIC,) if self.notes else ()))
+
+    @property
+    def data_topics(self) -> tuple[str, ...]:
+        """Those of records, dead letters among them."""
         parked = () if self.parked is None else (self.parked,)
-        return (self.main, *parked, *self.elsewhere, *((SKIPPED_TOPIC,) if self.notes else ()))
+        return tuple(dict.fromkeys((self.main, *parked, *self.elsewhere)))
 
     def spread_topics(self) -> tuple[str, ...]:
         """Those of which the number of partitions decides where a record goes."""
@@ -61,7 +66,7 @@ class Ways:
         add(self.main)
         parked = None if self.parked is None else TopicPartition(self.parked, partition)
         skipped_lane = None
-        if parked is not None and parked.topic not in self.elsewhere:
+        if parked is not None and parked.topic not in (self.main, *self.elsewhere):
             destinations.append(parked)
         for topic in self.elsewhere:
             if topic not in targets:

@@ -261,7 +261,7 @@ class _Draft:
             further = sorted(planned.written[topic] - {name})
             self.notices += source_right_notices(route, source.topics[topic])
             self.notices += fit_notices(route, source.topics[topic], copies[name], declared.get(name))
-            if (parked := parked_topic(route, name)) is not None:
+            if (parked := parked_topic(route, name)) not in (None, name):
                 self.notices += parking_notices(route, source.topics[topic], copies.get(parked))
             for each in further:
                 self.notices += size_notices(route, source.topics[topic], copies[each])

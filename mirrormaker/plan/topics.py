@@ -127,7 +127,8 @@ def plan_topics(
             continue
         plan.destinations[topic] = name
         plan.written[topic] = written
-        desired = destination_topic(route, source[topic], name, destination, ways)
+        keeps = name == parked_topic(route, name)
+        desired = destination_topic(route, source[topic], name, destination, ways, keeps_partitions=keeps)
         plan.steps += compare_topic(destination.name, desired, known)
         if differing := differing_settings(desired.undecided, known) if known is not None else {}:
             plan.left[topic] = _why_left(route, topic, differing, ways)

@@ -82,9 +82,12 @@ def _may_make(naming: TopicNaming, template: str, name: str, patterns: Sequence[
 
 def parked_topic(route: RouteSpec, main: str) -> str | None:
     """The topic for records of those that become `main` and that no step can process; None: they are not kept
-    there.
+    there. Dead letters have none of their own, which would have one, too, and so on: they stay among
+    themselves.
     """
-    return f"{main}{PARKED_SUFFIX}" if _parks(route) else None
+    if not _parks(route):
+        return None
+    return main if main.endswith(PARKED_SUFFIX) else f"{main}{PARKED_SUFFIX}"
 
 
 def _parks(route: RouteSpec) -> bool:

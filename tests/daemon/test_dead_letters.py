@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
 from tests.daemon.audits import audit
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.killed_mirrors import end_of, read
-from tests.daemon.test_mirror import clusters, create, producer
+from tests.daemon.test_mirror import address, clusters, create, producer
 
 __all__ = ["clusters"]
 
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 COUNT = 100
 PARK = {"record_error": "park"}
+LETTERS = "orders.dead-letters"
 
 
 def write(cluster: EmbeddedCluster, topic: str, values: list[bytes]) -> None:
@@ -108,6 +112,65 @@ def test_a_copied_topic_may_have_the_name_of_the_topic_for_dead_letters(
     assert values_at(destination, "jfk.orders.dead-letters", 1) == Counter(broken + letters)
     assert running.stop() == 0
     assert equal_records(running) == 2 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("delivery", "partitions"),
+    [
+        ("exactly_once", "same"),
+        ("at_least_once", "key"),
+        pytest.param("at_most_once", "round_robin", marks=pytest.mark.long),
+    ],
+)
+def test_two_clusters_that_bring_each_other_all_topics_have_dead_letters_of_no_dead_letters(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, delivery: str, partitions: str
+) -> None:
+    """Each letter stays where it was parked, or where a consumer's was copied to."""
+    here, there = clusters
+    route = {
+        "topics": {"include": [".*"], "name": "{topic}", "partitions": partitions},
+        "transforms": [{"drop": {"fields": ["secret"]}}],
+        "on": PARK,
+        "delivery": delivery,
+        "refresh_interval_ms": 200,
+        "commit_interval_ms": 100,
+    }
+    file = tmp_path / "both-ways.yaml"
+    named = {"one": here, "other": there}
+    topology = {
+        "clusters": {name: {"bootstrap": [address(each)]} for name, each in named.items()},
+        "routes": [{"from": "one", "to": "other"} | route, {"from": "other", "to": "one"} | route],
+        "data_dir": "data",
+    }
+    file.write_text(yaml.safe_dump(topology))
+    broken: dict[str, list[bytes]] = {}
+    for name, each in named.items():
+        create(each, "orders", 2)
+        broken[name] = [b"no JSON of %s %d" % (name.encode(), number) for number in range(COUNT)]
+        good = [json.dumps({"from": name, "id": number}).encode() for number in range(COUNT)]
+        write(each, "orders", good + broken[name])
+    create(here, LETTERS, 2)
+    consumers = [b"of a consumer %d" % number for number in range(COUNT)]
+    write(here, LETTERS, consumers)
+    running = mirror.of_file(file)
+    running.start()
+    expected = {"one": Counter(consumers + broken["other"]), "other": Counter(consumers + broken["one"])}
+
+    def is_there(name: str) -> bool:
+        copied = values_at(named[name], "orders", 2).total() == 3 * COUNT
+        return copied and values_at(named[name], LETTERS, 2) == expected[name]
+
+    for name in named:
+        running.until(lambda name=name: is_there(name), "all is there")  # type: ignore[misc]
+    assert mirrormaker("plan", str(file)).returncode == 0, "nothing is made any more"
+    assert running.stop() == 0
+    for name, each in named.items():
+        assert is_there(name)
+        topics = AdminClient({"bootstrap.servers": address(each)}).list_topics(timeout=5).topics
+        assert {topic for topic in topics if not topic.startswith("__")} == {"orders", LETTERS}
+    for options in ((), ("--deep",)):
+        done = mirrormaker("audit", str(file), "--output", "json", *options)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,18 @@ def test_dead_letters_take_the_lane_of_what_steps_send_to_their_topic(
         assert each.skipped_lane == len(each.destinations) - 1
 
 
+@pytest.mark.parametrize("policy", PartitionPolicy)
+def test_dead_letters_of_dead_letters_take_a_lane_to_their_own_copy(policy: PartitionPolicy) -> None:
+    ways = Ways(main="dead", parked="dead", policy=policy)
+    assert ways.topics == ("dead",)
+    for partition in range(3):
+        each = ways.lanes(partition, lambda _: 1)
+        assert each.parked_lane is not None
+        assert each.destinations[each.parked_lane] == TopicPartition("dead", partition)
+        assert len(set(each.destinations)) == len(each.destinations)
+        assert each.with_letters() is each
+
+
 def test_dead_letters_may_be_taken_for_records_like_others_of_their_topic() -> None:
     lane_map = Ways(main="all", elsewhere=("some",), parked="dead").lanes(1, lambda _: 3)
     with_letters = lane_map.with_letters()

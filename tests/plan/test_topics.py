@@ -112,6 +112,10 @@ def test_dead_letters_keep_their_partitions_also_where_records_are_spread() -> N
     assert plan([topic("flights", 6)], there, of=of).steps == [
         AddPartitions(cluster=AGGREGATE, name="jfk.flights.dead-letters", have=2, partitions=6)
     ]
+    letters = topic("flights.dead-letters", 6)
+    assert plan([letters], [topic("jfk.flights.dead-letters", 2)], of=of).steps == [
+        AddPartitions(cluster=AGGREGATE, name="jfk.flights.dead-letters", have=2, partitions=6)
+    ]
 
 
 def test_where_records_are_spread_the_file_says_how_many_partitions_a_new_topic_has() -> None:

@@ -472,7 +472,7 @@ routes:
         ("transforms: [{route: {to: 'big.{topic}'}, topics: [x, big.x]}]", ".*", False),
         ("transforms: [{route: {to: 'big.{topic}'}, topics: ['.*x']}]", ".*", True),
         ("transforms: [{route: {to: 'big.{topic}'}}]", "x", False),
-        ("filters: [{drop: {key_prefix: x}}], on: {record_error: park}", ".*", True),
+        ("filters: [{drop: {key_prefix: x}}], on: {record_error: park}", ".*", False),
         ("filters: [{drop: {key_prefix: x}}], on: {record_error: park}", "[a-z]+", False),
         ("filters: [{drop: {key_prefix: x}}]", ".*", False),
         ("on: {record_error: park}", ".*", False),
