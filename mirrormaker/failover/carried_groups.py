@@ -5,44 +5,52 @@ were carried there last.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import fetch_offsets
 from broker.client.offsets import LATEST, list_offsets_found
 from broker.types import TopicPartition
-from mirrormaker.failover.group_place import GroupPlace
+from mirrormaker.carrying.decision import GroupStanding
+from mirrormaker.failover.group_place import AS_CARRIED, GroupPlace
 from mirrormaker.ledger.group_mark import GroupMark
 from mirrormaker.ledger.lane_id import LaneId
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.two_way import read_again_at_most
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.naming import compile_naming
 
 TIMEOUT_MS = 10_000
-AS_CARRIED = "carried_last"
-"""It goes on where it was carried last: how far it had come since nobody can tell."""
-OWN = "own"
-"""It went on there by itself since."""
 
 
 async def groups_as_carried(
-    cluster: Cluster, routes: Collection[RouteSpec], view: LedgerView
+    cluster: Cluster,
+    routes: Collection[RouteSpec],
+    view: LedgerView,
+    went_back_to: Mapping[TopicPartition, int] | None,
 ) -> list[GroupPlace]:
-    """Of `routes`, which lead to `cluster`, whose ledger is `view`. Raises BrokerError."""
+    """Of `routes`, which lead to `cluster`, whose ledger is `view`. `went_back_to`: how far routes back have
+    come in its partitions; None: not known. Raises BrokerError.
+    """
     carried = [(route, *item) for route in routes for item in sorted(_marks_of(route, view).items())]
-    ends = await _known_ends(cluster, {lane.destination for _, _, marks in carried for lane in marks})
+    ends = await known_ends(cluster, {lane.destination for _, _, marks in carried for lane in marks})
     found: list[GroupPlace] = []
     for route, group, marks in carried:
         there = await fetch_offsets(cluster, group, timeout_ms=TIMEOUT_MS)
         for lane, mark in sorted(marks.items()):
             at = there.get(lane.destination)
-            end = ends.get(lane.destination)
-            found.append(_place_of(route, group, lane, mark, None if at is None else at.offset, end))
+            committed, end = None if at is None else at.offset, ends.get(lane.destination)
+            again = None
+            if committed is not None and end is not None:
+                back_to = None if went_back_to is None else went_back_to.get(lane.destination, 0)
+                again = read_again_at_most(committed, end, _lanes_beside(view, lane), back_to)
+            found.append(_place_of(route, group, lane, mark, committed, again))
     return found
 
 
-async def _known_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+async def known_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Without those that are gone, or have no leader."""
     metadata = await cluster.refresh()
     wanted = {each: LATEST for each in partitions if metadata.partition(each) is not None}
@@ -63,14 +71,19 @@ def _marks_of(route: RouteSpec, view: LedgerView) -> dict[str, dict[LaneId, Grou
     return found
 
 
+def _lanes_beside(view: LedgerView, lane: LaneId) -> list[LaneLedger]:
+    """What came to the same partition from the topic, or one that had its name before."""
+    lanes = view.of_source(lane.source, lane.to)
+    return [view.lanes[each] for each in lanes if each.to_partition == lane.to_partition]
+
+
 def _end(view: LedgerView, lane: LaneId) -> int:
     return (view.lanes[lane].to_next or 0) if lane in view.lanes else 0
 
 
 def _place_of(
-    route: RouteSpec, group: str, lane: LaneId, mark: GroupMark, committed: int | None, end: int | None
+    route: RouteSpec, group: str, lane: LaneId, mark: GroupMark, committed: int | None, again: int | None
 ) -> GroupPlace:
-    """`end`: of the partition where it goes on, before which is all that it may have read."""
     return GroupPlace(
         route=route.name,
         group=group,
@@ -78,8 +91,8 @@ def _place_of(
         at=mark.source,
         to=lane.destination,
         continues_at=committed,
-        standing=AS_CARRIED if mark.fits(committed) else OWN,
+        standing=AS_CARRIED if mark.fits(committed) else GroupStanding.OWN.value,
         is_exact=False,
         unread=0,
-        again=None if committed is None or end is None else max(end - committed, 0),
+        again=again,
     )

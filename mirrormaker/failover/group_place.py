@@ -11,6 +11,8 @@ from broker.types import TopicPartition
 from mirrormaker.carrying.decision import GroupStanding
 from mirrormaker.failover.tail import Tail
 
+AS_CARRIED = "carried_last"
+"""It goes on where it was carried last: how far it had come since nobody can tell."""
 _STAYS = {
     GroupStanding.IN_USE.value: "it has members there",
     GroupStanding.REFUSED.value: "its position is not taken there",
@@ -21,6 +23,7 @@ _STAYS = {
 _SAID = {
     GroupStanding.UNKNOWN.value: "nothing was copied yet",
     GroupStanding.HELD.value: "where what only that side has begins",
+    AS_CARRIED: "where it was carried last",
 }
 """Standings that people would not read as they are meant."""
 

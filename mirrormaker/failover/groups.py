@@ -15,6 +15,7 @@ from broker.types import TopicPartition
 from mirrormaker.carrying.carrier import Crossing, GroupCarrier
 from mirrormaker.carrying.decision import GroupStanding
 from mirrormaker.carrying.group_positions import group_positions
+from mirrormaker.failover.carried_groups import known_ends
 from mirrormaker.failover.group_place import GroupPlace
 from mirrormaker.failover.partitions import PartitionPlace
 from mirrormaker.failover.sides import Sides
@@ -39,6 +40,8 @@ class _Lanes:
 
     there: RouteLedger
     back: ReturnLedger | None
+    ends: Mapping[TopicPartition, int]
+    """Of the partitions that the route leads to, as far as known."""
 
 
 async def look_at_groups(
@@ -147,7 +150,7 @@ async def _carriage(
         await _await_read(kept)
         yield (
             GroupCarrier(route.sync.groups, source, destination, ledger, lambda: owned, back),
-            _Lanes(ledger, back),
+            _Lanes(ledger, back, await known_ends(destination, owned.values())),
         )
     finally:
         for task in tasks:
@@ -204,7 +207,7 @@ def _place_of(route: RouteSpec, group: str, each: Crossing, lanes: _Lanes) -> Gr
     if continues_at is not None:
         there = lanes.there.pages(each.source, each.to)
         back = None if lanes.back is None else lanes.back.pages(each.source, each.to)
-        again = read_again(each.position.offset, continues_at, there, back)
+        again = read_again(each.position.offset, continues_at, there, back, lanes.ends.get(each.to))
     is_exact = each.translation.is_exact
     return GroupPlace(
         route=route.name,

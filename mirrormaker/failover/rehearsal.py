@@ -32,7 +32,8 @@ from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
 
 TAILS_TIMEOUT_MS = 20_000
-"""What only the new side has is looked for so long, before a forced switch."""
+"""The new side is looked at so long for what nobody has to know, before a forced switch."""
+_AS_CARRIED = "groups go on where they were carried last: what they have read since they read again"
 _T = TypeVar("_T")
 _BECOMES = {
     None: "what only it has is to be decided about",
@@ -215,9 +216,12 @@ async def _look_at_one(sides: Sides, target: Side, rehearsal: Rehearsal, looks: 
     cluster, old = sides.cluster(target), target.other
     view = await looks.at(f"what the ledger at {sides.name(target)} says", ledger_at(cluster), LedgerView())
     missing = await looks.at("what is not copied yet", _missing_at_last(sides, target, view), None)
-    carried = groups_as_carried(cluster, sides.leaving(old), view)
+    tails, came_back = await asyncio.gather(
+        looks.at(f"what only {sides.name(target)} has", _soon(_find_tails(sides, target)), []),
+        looks.at("how far routes back have come", _soon(_went_back_to(sides, target)), None),
+    )
+    carried = groups_as_carried(cluster, sides.leaving(old), view, came_back)
     groups = await looks.at("where groups go on", carried, [])
-    tails = await looks.at(f"what only {sides.name(target)} has", _find_tails_soon(sides, target), [])
     losses = lost_as_known(cluster, sides.leaving(old), view)
     lost = await looks.at(f"what {sides.name(target)} has lost", losses, [])
     return replace(
@@ -226,15 +230,24 @@ async def _look_at_one(sides: Sides, target: Side, rehearsal: Rehearsal, looks: 
         groups=past_lost(past_tails(groups, tails), lost),
         tail=tuple(tails),
         lost=tuple(lost),
-        notes=("groups go on where they were carried last", *_obstacle_notes(sides, old)),
+        notes=(_AS_CARRIED, *_obstacle_notes(sides, old)),
     )
 
 
-async def _find_tails_soon(sides: Sides, target: Side) -> list[Tail]:
+async def _find_tails(sides: Sides, target: Side) -> list[Tail]:
+    return (await find_tails(sides, target))[0]
+
+
+async def _went_back_to(sides: Sides, target: Side) -> Mapping[TopicPartition, int] | None:
+    """Where what only `target` has may begin: before that, records may have come to the other side."""
+    return {place.source: place.position for place in await read_places(sides, target)}
+
+
+async def _soon(look: Awaitable[_T]) -> _T:
     """So long that it holds up no forced switch. Raises BrokerError."""
     try:
         async with asyncio.timeout(TAILS_TIMEOUT_MS / 1000):
-            return (await find_tails(sides, target))[0]
+            return await look
     except TimeoutError:
         raise RequestTimedOutError(f"not all of it was looked at within {TAILS_TIMEOUT_MS} ms") from None
 

@@ -12,7 +12,7 @@ stretch. That one's does: nothing of it is the route's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -126,19 +126,51 @@ def mirrored_until(ledger: LaneLedger, start: int) -> int:
     return reached
 
 
-def read_again(offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None) -> int:
+def read_again(
+    offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None, end: int | None = None
+) -> int:
     """How many records, at the most, whoever has passed all before `offset` here finds once more when he goes
-    on at `continues_at` at the other side.
+    on at `continues_at` at the other side, whose log ends at `end`. Of what was written to one place there,
+    as its topic was made anew, or lost its end, the last at the source counts.
     """
-    passed = [
-        *((run.to, min(run.length, offset - run.source)) for run in _runs(there)),
-        *((run.source, min(run.length, offset - run.to)) for run in _runs(back)),
-    ]
-    return sum(
-        first + length - max(first, continues_at)
-        for first, length in passed
-        if length > 0 and first + length > continues_at
-    )
+    came = [(run.to, run.to + run.length, run.to + offset - run.source) for run in _runs(there)]
+    went = ((run.source, run.source + min(run.length, offset - run.to)) for run in _runs(back))
+    passed = _spans(((first, min(to, until)) for first, to, until in came), continues_at, end)
+    others = _spans(((max(first, until), to) for first, to, until in came), continues_at, end)
+    both = _length(_spans([*passed, *others], continues_at, end))
+    own = _spans(went, continues_at, end)
+    return both - _length(others) + _length(own)
+
+
+def read_again_at_most(
+    continues_at: int, end: int, there: Iterable[LaneLedger], went_back_to: int | None
+) -> int:
+    """The same of whoever goes on at `continues_at` at this side, which `there` lead to and which ends at
+    `end`, and may have passed anything at the other one, which does not answer: all that came from there, and
+    what is before `went_back_to`, which may have gone there; None: all may have.
+    """
+    if went_back_to is None:
+        return max(end - continues_at, 0)
+    came = ((run.to, run.to + run.length) for ledger in there for run in ledger.placed_runs(continues_at))
+    return _length(_spans([(continues_at, went_back_to), *came], continues_at, end))
+
+
+def _spans(spans: Iterable[tuple[int, int]], start: int, end: int | None) -> list[tuple[int, int]]:
+    """What lies from `start` up to `end`, in its order; none of them touch."""
+    whole: list[tuple[int, int]] = []
+    for first, behind in sorted(spans):
+        first, behind = max(first, start), behind if end is None else min(behind, end)
+        if behind <= first:
+            continue
+        if whole and first <= whole[-1][1]:
+            whole[-1] = (whole[-1][0], max(whole[-1][1], behind))
+        else:
+            whole.append((first, behind))
+    return whole
+
+
+def _length(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(behind - first for first, behind in spans)
 
 
 def _runs(ledger: LaneLedger | None) -> Iterator[PageRun]:

@@ -110,6 +110,7 @@ def test_what_was_lost_with_a_topic_of_the_idle_side_is_told_with_the_groups_tha
         {"topic": TOPIC, "partition": 0, "first": 4, "last": 29, "records": 26},
     ]
     assert {each["group"]: each["missed"] for each in rehearsed["groups"]} == missed
+    assert rehearsed["records_read_again"] == 0, "what was read there before is gone"
     told = mirrormaker("failback", str(pair.file), "orders", "--dry-run").stdout
     assert "no more at primary: orders-0: 26 records, offsets 4 to 29, which nobody copies again\n" in told
     assert "it misses what it has not read here at offsets 15 to 29 (15 records at the most)" in told

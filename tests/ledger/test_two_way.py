@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import Page
-from mirrormaker.ledger.two_way import mirrored_until, read_again, translate
+from mirrormaker.ledger.two_way import mirrored_until, read_again, read_again_at_most, translate
 
 MARKER = -1
 """In place of a record."""
@@ -122,7 +122,37 @@ def test_whoever_changes_sides_finds_what_he_has_not_passed_from_the_first_of_it
             passed.discard(MARKER)
             for start in (0, wanted, len(there.records)):
                 again = sum(record in passed for record in there.records[start:])
-                assert read_again(offset, start, there.ledger, here.ledger) == again
+                end = len(there.records)
+                assert read_again(offset, start, there.ledger, here.ledger, end) == again
+
+
+def test_what_was_written_to_places_that_are_others_now_is_not_read_again() -> None:
+    """The topic there was made anew after a hundred records."""
+    pair = Pair()
+    pair.write(0, 100)
+    pair.copy(1, 100)
+    there = pair.places[1]
+    there.records.clear()
+    for count, end in ((0, 0), (10, 10)):
+        pair.write(0, count)
+        pair.copy(1, count)
+        assert len(there.records) == end
+        assert [read_again(at, 0, there.ledger, None, end) for at in (100, 100 + count)] == [0, count]
+        assert read_again(105, 3, there.ledger, None, end) == (2 if count else 0)
+
+
+def test_who_may_have_read_anything_at_a_side_that_is_gone_reads_no_more_again_than_was_there() -> None:
+    """Of ten records came five, a marker, what was born at the other side and went back, and what did not."""
+    pair = Pair()
+    home, standby = pair.places
+    pair.write(0, 10)
+    pair.copy(1, 5)
+    pair.mark(1, 1)
+    pair.write(1, 4)
+    for went_back_to, again in ((0, 5), (8, 8), (None, 10)):
+        told = [read_again_at_most(at, 10, [standby.ledger], went_back_to) for at in (0, 3, 10)]
+        assert told == [again, again - 3, 0]
+    assert len(home.ledger) == 0
 
 
 def test_after_a_round_trip_positions_are_told_exactly_in_and_behind_what_came_by_the_way_back() -> None:
