@@ -23,6 +23,7 @@ from mirrormaker.audit.lane_comparison import LaneComparison
 from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place, may_lack
 from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.lost_copies import judge_letters
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
 from mirrormaker.audit.ranges import Range, total
@@ -66,6 +67,7 @@ class DeepAudit:
                 await self._lane(audit, to, number, tally)
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
+        judge_letters(view, source, findings)
         findings.sort()
         audit.read_windows = () if tally is None else tally.counts()
         return audit

@@ -15,7 +15,8 @@ from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.lost_places import lost_places, uncertain_offsets
+from mirrormaker.audit.lost_copies import judge_copies, judge_letters
+from mirrormaker.audit.lost_places import uncertain_offsets
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
 from mirrormaker.audit.ranges import Range, joined, outside, total
@@ -69,10 +70,9 @@ class LedgerAudit:
             return audit
         found: list[int] = []
         for to, passes in lanes:
+            judge_copies(view, source, to, passes, findings)
             if to not in view.to_ends:
-                self._all_missing(source, to, passes, findings)
                 continue
-            judge_end(view, source, to, passes, findings)
             audit.problem = audit.problem or _why_uncertain(view, source, to, passes)
             try:
                 found += await self._gaps.lane(source, to, passes, findings)
@@ -89,6 +89,7 @@ class LedgerAudit:
             audit.problem = audit.problem or problem
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
+        judge_letters(view, source, findings)
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
         findings.sort()
         return audit
@@ -127,24 +128,6 @@ class LedgerAudit:
         if not due.unread:
             return None
         return f"nothing tells of {due.unread:,} offsets, too many to be looked at: --deep reads them"
-
-    def _all_missing(
-        self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
-    ) -> None:
-        """The destination has no such partition."""
-        count = sum(each.count(self._view.windows[source]) for each in passes)
-        if count:
-            findings.equal -= count
-            findings.add(
-                Difference(
-                    kind=DifferenceKind.MISSING,
-                    source=source,
-                    source_offset=passes[0].source.first,
-                    destination=to,
-                    destination_offset=None,
-                    count=count,
-                )
-            )
 
 
 def _why_uncertain(
@@ -210,36 +193,6 @@ def judge_source(
     findings.outcomes[Outcome.REPEATED] += copied - distinct
     findings.outcomes[Outcome.LEFT_OUT] += total(dealt_with) - distinct
     return Untold([each for each in may_be_lost if each.length], missed)
-
-
-def judge_end(
-    view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
-) -> None:
-    """Whether the destination still has what was written there."""
-    start, window = view.to_starts[to], view.windows[source]
-    for each in passes:
-        for run in each.runs_within(window):
-            at_source = Range(run.source, run.source + run.length).within(window)
-            place = run.to + at_source.first - run.source
-            gone = Range(place, min(place + at_source.length, start))
-            findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone.length
-            findings.equal -= gone.length
-    runs = [run for each in passes for run in each.known_runs]
-    for lost in lost_places(runs, view.to_reached[to]):
-        missing = lost.at(Range(max(lost.to, start), lost.to_next)).source.within(window)
-        if not missing.length:
-            continue
-        findings.equal -= missing.length
-        findings.add(
-            Difference(
-                kind=DifferenceKind.MISSING,
-                source=source,
-                source_offset=missing.first,
-                destination=to,
-                destination_offset=lost.to + missing.first - lost.source.first,
-                count=missing.length,
-            )
-        )
 
 
 def count_window(

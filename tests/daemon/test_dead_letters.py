@@ -14,6 +14,7 @@ from broker.embedded import EmbeddedCluster
 from tests.daemon.audits import audit
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.killed_mirrors import end_of, read
+from tests.daemon.test_failure_policies import delete_topic
 from tests.daemon.test_mirror import address, clusters, create, producer
 
 __all__ = ["clusters"]
@@ -226,3 +227,26 @@ def test_what_a_killed_process_left_there_and_did_not_write_down_is_told_of_each
         ]
         assert [code for code, _ in judged] == [0, 0], (options, judged)
         assert sum(told["equal"] for _, told in judged) == 4 * step, options
+
+
+def test_letters_that_the_destination_has_lost_are_missing(clusters: Clusters, mirror: MirrorFactory) -> None:
+    """Nothing of them is compared: their topic takes no other records."""
+    source, destination = clusters
+    create(source, "orders", 1)
+    values = [b"no JSON %d" % each if each % 2 else json.dumps({"id": each}).encode() for each in range(20)]
+    write(source, "orders", values)
+    drop = [{"drop": {"fields": ["secret"]}}]
+    running = mirror(source, destination, topics={"include": ["orders"]}, transforms=drop, on=PARK)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    assert equal_records(running) == 10
+    delete_topic(destination, "jfk.orders.dead-letters")
+    for options in ((), ("--deep",)):
+        code, told = audit(running.file, *options)
+        assert (code, told["equal"], told["differences"]) == (2, 10, {"missing": 10}), options
+    create(destination, "jfk.orders.dead-letters", 1)
+    write(destination, "jfk.orders.dead-letters", [b"of a consumer"])
+    for options in ((), ("--deep",)):
+        code, told = audit(running.file, *options)
+        assert (code, told["equal"], told["differences"]) == (2, 10, {"missing": 9}), options
