@@ -17,13 +17,15 @@ from mirrormaker.topology.loader import locate
 from mirrormaker.topology.model import CallFunction, ClusterName, Topology
 from mirrormaker.topology.setting_names import unknown_settings
 from mirrormaker.topology.step_topics import unmatched_topics
+from mirrormaker.topology.step_ways import diverging_steps
 
 
 def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
     """All of what `text` says, which `file` holds, that can be told without asking a cluster. Functions that
     it names are imported.
     """
-    return locate([*unknown_settings(topology), *missing_functions(topology)], text, file)
+    found = (*unknown_settings(topology), *diverging_steps(topology.routes), *missing_functions(topology))
+    return locate(found, text, file)
 
 
 def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> Iterator[Notice]:
@@ -47,6 +49,7 @@ def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> It
 
     found = {
         NoticeKind.SETTING: unknown_settings(topology, names_at),
+        NoticeKind.WAYS: diverging_steps(topology.routes),
         NoticeKind.FUNCTION: missing_functions(topology),
         NoticeKind.TOPICS: unmatched_topics(topology.routes, topics_at),
     }

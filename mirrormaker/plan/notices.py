@@ -35,6 +35,7 @@ class NoticeKind(Enum):
     SETTING = "setting"
     FUNCTION = "function"
     TOPICS = "topics"
+    WAYS = "ways"
 
 
 _BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE, NoticeKind.SHARED_ID})

@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from broker.loopback import free_ports
 from tests.daemon.conftest import PATIENCE_SECONDS, mirrormaker
@@ -216,3 +218,24 @@ def test_a_place_to_translate_is_whole_and_not_below_zero(
 ) -> None:
     done = mirrormaker("translate", str(good), "jfk-to-aggregate", *place)
     assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+def test_a_step_that_one_way_of_a_mesh_has_alone_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "mesh.yaml"
+    lines = [(source, to) for source in "abc" for to in "abc" if source != to]
+    step = {"route": {"to": "late", "when": {"key_prefix": "x"}}}
+    routes: list[dict[str, Any]] = [
+        {"from": source, "to": to, "topics": {"include": [".*"], "name": "{topic}", "merge": True}}
+        for source, to in lines
+    ]
+    routes[0]["transforms"] = [step]
+    clusters = {name: {"bootstrap": [f"{name}:1"]} for name in "abc"}
+    for also, warnings in (([], 1), ([1], 0)):
+        for index in also:
+            routes[index]["transforms"] = [step]
+        file.write_text(yaml.safe_dump({"clusters": clusters, "routes": routes}))
+        done = mirrormaker("validate", str(file))
+        assert done.returncode == 0, done.stderr
+        assert (
+            done.stderr.count("'late' goes on from 'b' to 'c' without what the step sends there") == warnings
+        )

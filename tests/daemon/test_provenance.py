@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as Position
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.test_mirror import _count, address, create, produce
+from tests.daemon.test_mirror import _count, address, consume, create, produce, producer
 
 TOPIC, PARTITIONS = "orders", 3
 RECORDS, PRODUCERS = 6_000, 6
@@ -209,3 +209,42 @@ def test_daemons_that_are_killed_under_load_lose_nothing_and_nothing_comes_back_
         assert all(counts[number] == 1 for number in share_of(clusters, name)), f"echoes at {name}"
     for daemon in daemons:
         assert daemon.stop() == 0
+
+
+def test_topics_of_a_step_that_all_ways_from_a_cluster_have_are_the_same_everywhere(
+    cluster: ClusterFactory, tmp_path: Path, mirror: MirrorFactory
+) -> None:
+    clusters = {name: cluster(name) for name in ("east", "north", "west")}
+    lines = [(source, to) for source in clusters for to in clusters if source != to]
+    topics = {"include": [".*"], "name": "{topic}", "merge": True}
+    step = {"route": {"to": "late", "when": {"key_prefix": "late"}}}
+    file = mesh(tmp_path, clusters, lines)
+    topology = yaml.safe_load(file.read_text())
+    for route in topology["routes"]:
+        route |= {"topics": topics} | ({"transforms": [step]} if route["from"] == "east" else {})
+    file.write_text(yaml.safe_dump(topology))
+    for name, each in clusters.items():
+        create(each, "orders", 1)
+        writer = producer(each)
+        for number in range(RECORDS):
+            key = b"late" if number % 2 else b"early"
+            writer.produce("orders", f"{name} {number}".encode(), key, partition=0)
+        assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror.of_file(file)
+    running.start()
+    half = RECORDS // 2
+    expected = {name: (0 if name == "east" else half) for name in clusters}
+
+    def counts(topic: str) -> dict[str, int]:
+        return {name: _count(each, topic, 1) for name, each in clusters.items()}
+
+    def is_everywhere() -> bool:
+        rest = {name: 3 * RECORDS - late for name, late in expected.items()}
+        return counts("late") == expected and counts("orders") == rest
+
+    wait_until(is_everywhere, "all is everywhere")
+    assert running.stop() == 0
+    assert is_everywhere()
+    for name in ("north", "west"):
+        late = {message.value() for message in consume(clusters[name], "late", 1, half)}
+        assert late == {b"east %d" % number for number in range(RECORDS) if number % 2}
