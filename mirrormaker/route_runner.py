@@ -250,7 +250,7 @@ class RouteRunner:
             open_cluster(self.work.source, client_id=client_id, stays=True) as source,
             open_cluster(self.work.destination, client_id=client_id, stays=True) as destination,
             self._open_origins(source, destination) as origins,
-            meeting_place(self.work.route, self.work.source) as coordination,
+            meeting_place(self.work.route, self.work.source, source) as coordination,
         ):
             connections = RouteConnections(
                 source=source, destination=destination, origins=origins, coordination=coordination

@@ -261,7 +261,7 @@ async def _observe_or_tell(
         async with (
             asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
             open_cluster(spec) as source,
-            route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True) as group,
+            route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS) as group,
         ):
             at_work = _state_of(route, told) in AT_WORK
             look = None if at_work else partial(_find_written, topology, route, source)

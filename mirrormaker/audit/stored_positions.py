@@ -30,7 +30,7 @@ async def read_positions(
     """
     if route.delivery is Delivery.EXACTLY_ONCE:
         return await _at_destination(route, source, destination, partitions)
-    async with route_group(route, spec, source, timeout_ms=READ_TIMEOUT_MS, reads_only=True) as group:
+    async with route_group(route, spec, source, timeout_ms=READ_TIMEOUT_MS) as group:
         stored = await group.group_offsets(route.group, partitions)
     return {
         partition: position.offset

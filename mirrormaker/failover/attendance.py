@@ -78,7 +78,7 @@ class Attendance:
         sides = self._sides
         route = next(route for route in sides.leaving(side) if route.name == name)
         spec = sides.topology.clusters[sides.name(side)]
-        async with route_group(route, spec, sides.cluster(side), reads_only=True) as admin:
+        async with route_group(route, spec, sides.cluster(side)) as admin:
             found = (await admin.describe_groups([route.group]))[route.group]
         return 0 if found.state in _EMPTY else max(len(found.members), 1)
 

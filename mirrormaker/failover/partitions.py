@@ -74,7 +74,7 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
     for route in sides.leaving(side):
         names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
         sources = metadata.topic_partitions(sorted(names))
-        async with route_group(route, spec, cluster, timeout_ms=READ_TIMEOUT_MS, reads_only=True) as admin:
+        async with route_group(route, spec, cluster, timeout_ms=READ_TIMEOUT_MS) as admin:
             committed = await admin.group_offsets(route.group, sources)
         first, last = dict.fromkeys(sources, EARLIEST), dict.fromkeys(sources, LATEST)
         starts = await list_offsets(cluster, first, timeout_ms=READ_TIMEOUT_MS)

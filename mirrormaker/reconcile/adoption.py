@@ -65,9 +65,7 @@ class Adoption:
         out: what lies behind them is found where it `awaits_transactions`. Raises BrokerError.
         """
         partitions = self._source.metadata.topic_partitions(sorted(topics))
-        async with route_group(
-            route, self._spec, self._source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
-        ) as group:
+        async with route_group(route, self._spec, self._source, timeout_ms=QUERY_TIMEOUT_MS) as group:
             committed = await group.group_offsets(route.group, partitions)
         found = {source.topic for source in committed}
         texts = {source: at.metadata for source, at in committed.items()}

@@ -191,9 +191,7 @@ class ClusterVisit:
         """None: it does not tell."""
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
         partitions = self.cluster.metadata.topic_partitions(sorted(selected))
-        async with route_group(
-            route, self.spec, self.cluster, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
-        ) as group:
+        async with route_group(route, self.spec, self.cluster, timeout_ms=QUERY_TIMEOUT_MS) as group:
             asked = group.group_offsets(route.group, partitions)
             return await self._try(asked, f"positions of {route.name!r}", None)
 

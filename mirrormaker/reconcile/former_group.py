@@ -91,7 +91,7 @@ async def former_positions(
         return {}
     try:
         is_said = said is former.membership
-        async with _group(former, spec, source, reads_only=True) as group:
+        async with _group(former, spec, source) as group:
             stored = await _stored(group, former, source, _passed_over(bool(here), is_said=is_said))
         has = {TopicPartition(topic, number) for topic, offsets in here.items() for number in offsets}
         found = await _found(route, source, stored, has, is_said=is_said)
@@ -116,7 +116,7 @@ async def _bring(
     is_said: bool,
 ) -> int:
     """Raises BrokerError."""
-    async with _group(former, spec, source, reads_only=True) as old, _group(route, spec, source) as new:
+    async with _group(former, spec, source) as old, _group(route, spec, source) as new:
         here = frozenset[TopicPartition]() if is_said else (await _all_offsets(new, route, source)).keys()
         passed_over = _passed_over(bool(here), is_said=is_said)
         stored = await _stored(old, former, source, passed_over, waits=True)
@@ -133,12 +133,12 @@ async def _bring(
 
 
 def _group(
-    route: RouteSpec, spec: ClusterSpec, source: Cluster, *, reads_only: bool = False
+    route: RouteSpec, spec: ClusterSpec, source: Cluster
 ) -> AbstractAsyncContextManager[GroupOffsetAdmin]:
     """Raises CoordinationError where the file does not say where it is."""
     if route.membership is Membership.ZOOKEEPER and spec.zookeeper is None and spec.embedded is None:
         raise CoordinationError(f"the file does not say where the 'zookeeper' of {spec.name!r} is")
-    return route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=reads_only)
+    return route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS)
 
 
 async def _stored(

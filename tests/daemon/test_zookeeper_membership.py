@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 from uuid import uuid4
 
@@ -127,23 +126,37 @@ def test_the_zookeeper_of_an_embedded_source_is_known(mirror: MirrorFactory) -> 
         assert daemon.stop() == 0
 
 
-def test_commands_that_look_make_nothing_in_zookeeper(
+def test_a_route_does_not_meet_in_a_zookeeper_that_is_not_its_sources(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, zookeeper: EmbeddedZooKeeper
 ) -> None:
+    """It would have no partitions there. Nothing is made there, not even what the file names."""
     source, destination = clusters
     create(source, "flights", 1)
-    file = meeting_in_zookeeper(mirror, source, destination).file
-    topology = yaml.safe_load(file.read_text())
+    produce(source, "flights", range(100), 1)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
     elsewhere = f"elsewhere-{uuid4().hex[:8]}"
-    topology["clusters"]["jfk"]["zookeeper"] = zookeeper.connect_string(elsewhere)
-    file.write_text(yaml.safe_dump(topology))
-    status = mirrormaker("status", str(file), "--output", "json")
-    (route,) = json.loads(status.stdout)["routes"]
-    assert (route["problem"], [each["committed"] for each in route["partitions"]]) == (None, [0])
-    assert mirrormaker("plan", str(file)).returncode == 2
-    assert mirrormaker("audit", str(file)).returncode in (0, 2)
-    assert mirrormaker("translate", str(file), "jfk-to-aggregate", "flights", "0", "0").stderr
+    nothing_there = f"'jfk': the ZooKeeper at {zookeeper.connect_string(elsewhere)} has no cluster"
+
+    meets_at(daemon, zookeeper.connect_string(elsewhere))
+    daemon.start()
+    daemon.wait_for(lambda told: nothing_there in (told["problem"] or ""), "no cluster is there")
+    assert nothing_there in mirrormaker("status", str(daemon.file)).stdout
+    assert mirrormaker("plan", str(daemon.file)).returncode == 1
+    assert mirrormaker("audit", str(daemon.file)).returncode == 1
+    assert mirrormaker("translate", str(daemon.file), "jfk-to-aggregate", "flights", "0", "0").stderr
+    meets_at(daemon, str(destination.spec.zookeeper_connect))
+    daemon.wait_for(lambda told: "is of the cluster" in (told["problem"] or ""), "another cluster is there")
+    meets_at(daemon, str(source.spec.zookeeper_connect))
+    daemon.wait_copied()
+    assert count(destination, "jfk.flights", 1) == 100
+    assert daemon.stop() == 0
     assert asyncio.run(children(zookeeper)).isdisjoint({elsewhere})
+
+
+def meets_at(daemon: MirrorProcess, zookeeper: str) -> None:
+    topology = yaml.safe_load(daemon.file.read_text())
+    topology["clusters"]["jfk"]["zookeeper"] = zookeeper
+    daemon.file.write_text(yaml.safe_dump(topology))
 
 
 async def children(zookeeper: EmbeddedZooKeeper) -> set[str]:
