@@ -52,10 +52,13 @@ ROOT_FILES = frozenset(
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+CUT_SUFFIX = ".cut"
 
 TOPIC_NAME_LENGTH_MAX = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_FILE_NAME = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?")
+_FILE_NAME = re.compile(
+    r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap|\.cut)?"
+)
 _DIRECTORY_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 _MARKED_DIRECTORY_NAME = re.compile(
     r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)\.[0-9a-zA-Z_-]+-(?P<state>delete|future|stray)"
@@ -82,6 +85,8 @@ class FileState(Enum):
     DELETED = DELETED_SUFFIX
     CLEANED = CLEANED_SUFFIX
     SWAP = SWAP_SUFFIX
+    CUT = CUT_SUFFIX
+    """Ours alone: see `cut_files`."""
 
 
 _STATES = {state.value or None: state for state in FileState}

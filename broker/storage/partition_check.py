@@ -37,6 +37,7 @@ _LEFTOVERS = {
     FileState.DELETED: "was about to be removed",
     FileState.CLEANED: "is of a compaction that was cut short",
     FileState.SWAP: "is of a compaction that has not taken its place yet",
+    FileState.CUT: "was cut off the log, which was damaged there",
 }
 _UNKNOWN_END = -1
 
@@ -106,7 +107,9 @@ def _foreign_or_left_over(
     path: Path, entry: DirectoryEntry, name: SegmentFileName | None
 ) -> Iterator[Problem]:
     if name is not None:
-        yield noted(path, f"{_LEFTOVERS[name.state]}; the next start of the node sees to it")
+        stays = name.state is FileState.CUT
+        then = "it stays until somebody removes it" if stays else "the next start of the node sees to it"
+        yield noted(path, f"{_LEFTOVERS[name.state]}; {then}")
     elif entry.name.endswith(TEMPORARY_SUFFIX):
         yield noted(path, "was being written; the next start of the node removes it")
     elif entry.name not in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE):

@@ -271,7 +271,9 @@ class PartitionDirectory:
     def _orphans(self) -> list[str]:
         """Indexes whose log is gone."""
         parsed = self._parsed()
-        logs = {name.offset for _, name in parsed if name.kind is FileKind.LOG}
+        logs = {
+            name.offset for _, name in parsed if name.kind is FileKind.LOG and name.state is not FileState.CUT
+        }
         kept = {FileKind.LOG, FileKind.PRODUCER_SNAPSHOT}
         return [text for text, name in parsed if name.kind not in kept and name.offset not in logs]
 

@@ -4,7 +4,7 @@ The scan starts with the segment that holds the recovery point (everything below
 batch: header, checksum, offsets that follow each other. The log is cut at the first that fails, whether the
 tail is torn or garbage lies in the middle, and later segments go with it: what is left is a prefix of what
 was written. So does a segment that does not begin where the one before it ends, unless the log has ever been
-compacted: that leaves gaps.
+compacted: that leaves gaps. What was cut for damage is kept beside the log (`cut_files`).
 On the way indexes, leader epochs and producer states are rebuilt; the producers start from the newest
 snapshot that was flushed. An index of aborted transactions that no such segment can have, or that is smaller
 than it was, is made anew from the snapshot before it; leader epochs that were lost, from the headers of
@@ -26,6 +26,7 @@ from broker.errors import CorruptRecordsError, DiskFullError, StorageError
 from broker.records.batch import BatchHeader
 from broker.storage.checkpoints import read_partition_metadata
 from broker.storage.closed_logs import ClosedLog
+from broker.storage.cut_files import cut_path, is_torn, keep
 from broker.storage.epoch_starts import epoch_starts, last_epoch
 from broker.storage.filenames import PARTITION_METADATA_FILE, FileState, parse_segment_file_name
 from broker.storage.leader_epochs import NO_EPOCH, LeaderEpochs
@@ -46,6 +47,10 @@ class RecoveryReport:
     checked_size: int = 0
     cut_size: int = 0
     segments_removed: int = 0
+    is_damaged: bool = False
+    """Whether more was cut than the torn end that a crash leaves."""
+    kept: tuple[str, ...] = ()
+    """Files that have what was cut."""
     indexes_rebuilt: int = 0
     transaction_indexes_rebuilt: int = 0
     files_removed: tuple[str, ...] = ()
@@ -116,6 +121,8 @@ class Recovery:
         self._checked_size = 0
         self._cut_size = 0
         self._segments_removed = 0
+        self._is_damaged = False
+        self._kept: list[str] = []
         self._indexes_rebuilt = 0
         self._transaction_indexes_rebuilt = 0
         self._leader_epochs_rebuilt = False
@@ -180,6 +187,8 @@ class Recovery:
             checked_size=self._checked_size,
             cut_size=self._cut_size,
             segments_removed=self._segments_removed,
+            is_damaged=self._is_damaged,
+            kept=tuple(self._kept),
             indexes_rebuilt=self._indexes_rebuilt,
             transaction_indexes_rebuilt=self._transaction_indexes_rebuilt,
             files_removed=tuple(removed),
@@ -354,13 +363,13 @@ class Recovery:
             if index > first:
                 if not self._follows(segment, expected):
                     self._on_cut()
-                    self._remove_segments(segments[index:])
+                    self._remove_segments(segments[index:], are_kept=True)
                     break
                 self._write_snapshot(segment.base_offset)
             expected, whole = self._scan_segment(segment, max(expected, segment.base_offset))
             kept.append(segment)
             if not whole:
-                self._remove_segments(segments[index + 1 :])
+                self._remove_segments(segments[index + 1 :], are_kept=True)
                 break
         for segment in kept[first:-1]:
             segment.seal_if_room()
@@ -399,6 +408,12 @@ class Recovery:
             return scan.next_offset, True
         self._on_cut()
         self._cut_size += segment.size - scan.valid_size
+        with segment.log as file:
+            if not is_torn(file, scan.valid_size, segment.size, scan.next_offset):
+                self._is_damaged = True
+                path = cut_path(self._directory.path, scan.next_offset)
+                if keep(self._directory.disk, file, scan.valid_size, segment.size, path):
+                    self._kept.append(path.name)
         segment.cut_file(scan.valid_size)
         return scan.next_offset, False
 
@@ -410,12 +425,19 @@ class Recovery:
         with suppress(DiskFullError):  # an older one serves, with more to replay
             self._directory.write_snapshot(offset, self._producers.snapshot())
 
-    def _remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Remove segments for good, the newest first, so that a crash in between leaves a prefix."""
+    def _remove_segments(self, segments: Sequence[Segment], *, are_kept: bool = False) -> None:
+        """Remove segments, the newest first, so that a crash in between leaves a prefix. `are_kept`: what is
+        in them is, beside the log.
+        """
         for segment in reversed(segments):
             self._segments_removed += 1
             self._cut_size += segment.size
             segment.retire()
+            if are_kept and segment.size:
+                self._is_damaged = True
+                path = cut_path(self._directory.path, segment.base_offset)
+                self._directory.disk.rename(segment.log.path, path)
+                self._kept.append(path.name)
             for file in segment.files():
                 self._directory.disk.remove(file.path)
             self._directory.remove_snapshots([segment.base_offset])

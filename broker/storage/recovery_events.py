@@ -25,6 +25,15 @@ def tell(events: FilteringBoundLogger, log: Log) -> None:
             topic_id_lost=report.topic_id_lost,
             lacked_room=report.lacked_room,
         )
+    if report.is_damaged:
+        events.error(
+            "log_damaged",
+            partition=partition,
+            cut_from=log.log_end_offset,
+            cut_bytes=report.cut_size,
+            segments_removed=report.segments_removed,
+            kept_in=[str(log.directory / name) for name in report.kept],
+        )
     if report.segments_missing or report.holes:
         events.error(
             "log_segments_missing",

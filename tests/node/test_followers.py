@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.embedded import EmbeddedCluster
+from broker.records.batch import iterate_batches
 from tests.conftest import ClusterFactory, until
 
 TOPIC = "flights"
@@ -198,6 +199,36 @@ def test_a_killed_leader_comes_back_as_a_follower_with_the_same_history(cluster:
     assert load.acknowledged.items() <= found.items()
     assert max(Counter(found.values()).values()) == 1
     assert has_same_files(running)
+
+
+def test_a_leader_whose_log_was_damaged_while_it_was_away_has_the_rest_of_it_from_the_others(
+    cluster: ClusterFactory,
+) -> None:
+    """A batch in the middle is zeroed, and indexes that would lead past it are gone."""
+    running = cluster(brokers=3, settings=QUICK)
+    admin = make_topic(running)
+    load = Load(running)
+    load.send(400)
+    load.flush()
+    until(lambda: has_same_files(running))
+    first = leaders(admin)[0]
+    running.kill_node(first)
+    (log,) = (running.spec.directory / f"node-{first}").rglob(f"{TOPIC}-0/{0:020d}.log")
+    data = log.read_bytes()
+    batches = list(iterate_batches(data))
+    position, header = batches[len(batches) // 2]
+    log.write_bytes(data[:position] + bytes(header.size) + data[position + header.size :])
+    for index in log.parent.glob("*index"):
+        index.unlink()
+    running.start_node(first)
+    until(lambda: are_in_sync(admin), seconds=60)
+    load.send(400)
+    load.flush()
+    until(lambda: has_same_files(running))
+    assert load.acknowledged.items() <= consumed(running).items()
+    assert events(running, first, "log_damaged") == 1
+    kept = log.with_name(f"{header.base_offset:020d}.log.cut").read_bytes()
+    assert kept == bytes(header.size) + data[position + header.size :]
 
 
 def test_what_only_a_killed_leader_had_is_cut_off_when_it_comes_back(cluster: ClusterFactory) -> None:

@@ -11,14 +11,19 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from broker.errors import StorageError
 from broker.records.batch import iterate_batches, rebase
 from broker.storage.disk import SystemDisk
+from broker.storage.dump import DumpOptions, dump_file
+from broker.storage.dump_line import DumpLine
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directory import LogDirectory
 from broker.storage.memory_disk import MemoryDisk
+from broker.storage.recovery_events import tell
 from broker.types import BrokerId
 from tests.storage.conftest import memory_place
 from tests.storage.samples import (
@@ -159,6 +164,77 @@ def test_damage_on_a_real_disk_costs_only_what_follows(tmp_path: Path, seed: int
     place.overwrite(name, data)
     at = damaged_at(files, name, data)
     check_recovery(place, expected, len(expected) if at is None else surviving_end(files, name, at))
+
+
+@pytest.mark.parametrize("damage", ["hole", "zeros", "bit"])
+def test_what_lies_behind_damage_is_kept_beside_the_log_and_told(tmp_path: Path, damage: str) -> None:
+    place = DiskAt(SystemDisk(), tmp_path)
+    log = filled(place)
+    expected = contents(log)
+    log.abandon()
+    files = place.files()
+    name = sorted(file for file in files if file.endswith(".log"))[1]
+    batches = [batch for batch in batches_of(files) if batch.file == name]
+    start, end = batches[0].end, batches[1].end
+    head, rest = files[name][:start], files[name][end:]
+    bad = {
+        "hole": rest,
+        "zeros": bytes(end - start) + rest,
+        "bit": files[name][start : end - 1] + bytes([files[name][end - 1] ^ 1]) + rest,
+    }[damage]
+    place.overwrite(name, head + bad)
+    for file in files:
+        if file.endswith("index"):
+            place.disk.remove(place.path / str(PARTITION) / file)
+    with capture_logs() as events:
+        log = place.log(THREE_SEGMENTS)
+        tell(structlog.get_logger(), log)
+    cut_at = batches[0].next_offset
+    assert contents(log) == [record for record in expected if record[0] < cut_at]
+    later = sorted(file for file in files if file.endswith(".log") and file > name)
+    kept = place.files()
+    assert bad
+    assert kept[f"{cut_at:020d}.log.cut"] == bad
+    assert [kept[f"{file}.cut"] for file in later] == [files[file] for file in later]
+    (told,) = (event for event in events if event["event"] == "log_damaged")
+    assert (told["log_level"], told["cut_from"], told["partition"]) == ("error", cut_at, str(PARTITION))
+    assert {Path(file).name for file in told["kept_in"]} == {file for file in kept if file.endswith(".cut")}
+    left = contents(log)
+    log.abandon()
+    again = place.log(THREE_SEGMENTS)
+    assert (contents(again), again.recovery_report.kept) == (left, ())
+    assert place.files().keys() >= {file for file in kept if file.endswith(".cut")}
+    dumped = list(dump_file(place.disk, Path(told["kept_in"][-1]), DumpOptions()))
+    assert [type(finding) for finding in dumped] == [DumpLine] * len(dumped)
+    assert dumped
+
+
+def test_a_torn_end_is_kept_nowhere_and_no_damage() -> None:
+    original = memory_place()
+    expected = contents(filled(original))
+    files = original.files()
+    name = max(file for file in files if file.endswith(".log"))
+    start, end = [0, *(batch.end for batch in batches_of(files) if batch.file == name)][-2:]
+    for position in range(start + 1, end):
+        for torn in (files[name][:position], files[name][:start] + bytes(position - start)):
+            place = restored({**files, name: torn})
+            log = place.log(THREE_SEGMENTS)
+            assert len(contents(log)) < len(expected)
+            assert not log.recovery_report.is_damaged
+            assert not [file for file in place.files() if file.endswith(".cut")]
+
+
+def test_a_full_disk_keeps_no_log_from_being_cut_where_it_is_damaged() -> None:
+    original = memory_place()
+    filled(original)
+    files = original.files()
+    name = min(file for file in files if file.endswith(".log"))
+    place = restored({**files, name: b"\xff" * 40 + files[name][40:]})
+    cast(MemoryDisk, place.disk).space_left = 30
+    log = place.log(THREE_SEGMENTS)
+    assert log.log_end_offset == 0
+    assert log.recovery_report.is_damaged
+    assert f"{0:020d}.log.cut" not in place.files()
 
 
 def test_a_segment_that_is_gone_costs_only_what_follows() -> None:
