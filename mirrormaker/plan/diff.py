@@ -67,6 +67,17 @@ from mirrormaker.topology.naming import compile_naming
 from mirrormaker.topology.shared_positions import EarlierCopies, earlier_sharers
 from mirrormaker.topology.ways import Ways, settings_ways
 
+_OF_WHAT_IS_LEFT = frozenset(
+    {
+        NoticeKind.OBSTACLE,
+        NoticeKind.PARTITIONS,
+        NoticeKind.MESSAGE_SIZE,
+        NoticeKind.COMPRESSION,
+        NoticeKind.TIMESTAMPS,
+    }
+)
+"""Notices about topics as they are once the steps are done: what the last draft tells of them counts."""
+
 
 def make_plan(topology: Topology, world: World, digest: str, route_steps: Sequence[RouteStep] = ()) -> Plan:
     """The plan for `topology`, whose text has `digest`; `route_steps`: those of the daemon that runs here."""
@@ -106,7 +117,7 @@ def _draft_all(
         draft.complete()
         draft.steps = [step for step in draft.steps if not (isinstance(step, AdoptTopic) and step in decided)]
         steps += draft.steps
-        notices = [notice for notice in notices if notice.kind is not NoticeKind.OBSTACLE]
+        notices = [notice for notice in notices if notice.kind not in _OF_WHAT_IS_LEFT]
         notices += [notice for notice in draft.notices if notice not in notices]
     return joined(steps), notices, draft.estimates
 

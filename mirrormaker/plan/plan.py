@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mirrormaker.plan.notices import Notice, NoticeKind
-from mirrormaker.plan.safety import dangers_of, large_parts
+from mirrormaker.plan.safety import large_parts, told_dangers
 from mirrormaker.plan.standing import RouteEstimate
 from mirrormaker.plan.steps import Step
 from mirrormaker.topology.model import ClusterName
@@ -29,10 +29,10 @@ class Plan:
 
     @property
     def dangers(self) -> tuple[str, ...]:
-        """Why it wants `--force`; nothing for most."""
+        """Why it wants `--force`, each with the topic or route that it is about; nothing for most."""
         return (
             *large_parts(self.steps),
-            *(danger for step in self.steps for danger in dangers_of(step)),
+            *(danger for step in self.steps for danger in told_dangers(step)),
             *(notice.line for notice in self.notices if notice.is_danger),
         )
 

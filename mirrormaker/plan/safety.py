@@ -36,6 +36,13 @@ def dangers_of(step: Step) -> tuple[str, ...]:
     return ()
 
 
+def told_dangers(step: Step) -> Iterator[str]:
+    """The same, each with what it is about."""
+    for danger in dangers_of(step):
+        assert isinstance(step, ChangeSettings | AdoptTopic)
+        yield f"{step.cluster}: topic {step.name}: {danger}"
+
+
 def parted(step: TopicStep) -> tuple[TopicStep | None, TopicStep | None]:
     """What of the step takes nothing away, and what may. Only settings part."""
     if not isinstance(step, ChangeSettings):

@@ -203,7 +203,7 @@ def test_what_would_delete_records_wants_force(
     refused = mirrormaker("apply", str(file))
     assert refused.returncode == 1
     assert refused.stderr.splitlines() == [
-        f"retention.ms {WEEK} -> {DAY}: records are deleted sooner",
+        f"aggregate: topic jfk.flights: retention.ms {WEEK} -> {DAY}: records are deleted sooner",
         "nothing was done: --force does it all the same",
     ]
     assert setting(destination, "jfk.flights", "retention.ms") == WEEK
@@ -295,7 +295,7 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_r
     file = write(tmp_path, ends, {"delivery": delivery})
     refused = mirrormaker("apply", str(file))
     assert refused.returncode == 1
-    assert refused.stderr.startswith("it holds records already, and the route has no position")
+    assert refused.stderr.startswith("aggregate: topic jfk.flights: it holds records already, and the route")
     assert mirrormaker("apply", str(file), "--force").returncode == 0
     assert plan(file)[0] == 0
     running = mirror.of_file(file)

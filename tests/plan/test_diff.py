@@ -1067,6 +1067,32 @@ def test_what_the_file_asks_of_a_topic_and_nobody_makes_is_told_also_of_copies()
     assert made.steps == ()
 
 
+def test_topics_that_the_plan_itself_makes_fit_are_not_told_not_to() -> None:
+    """The last copy has more partitions than the middle one, until that grows."""
+    onwards = route(AGGREGATE, LGA, topics=TopicSelection(include=(".*",), name="{topic}"))
+    asked = topology(onwards, route(topics=SAME_NAMES))
+    seen = world(
+        cluster(JFK, topic("flights", 4)),
+        cluster(AGGREGATE, topic("flights", 1)),
+        cluster(LGA, topic("flights", 2)),
+    )
+    made = plan(asked, seen)
+    assert [(step.cluster, step.partitions) for step in made.steps if isinstance(step, AddPartitions)] == [
+        (AGGREGATE, 4),
+        (LGA, 4),
+    ]
+    assert notices(made, NoticeKind.PARTITIONS) == []
+
+
+def test_what_wants_force_is_told_with_its_topic() -> None:
+    there = [topic(f"jfk.{name}", own={"retention.ms": WEEK}) for name in ("flights", "flights-b")]
+    source = [topic(name, own={"retention.ms": DAY}) for name in ("flights", "flights-b")]
+    assert plan(topology(route()), world(cluster(JFK, *source), cluster(AGGREGATE, *there))).dangers == tuple(
+        f"aggregate: topic jfk.{name}: retention.ms {WEEK} -> {DAY}: records are deleted sooner"
+        for name in ("flights", "flights-b")
+    )
+
+
 def test_what_a_chain_takes_back_again_is_not_done_on_the_way() -> None:
     """The last copy is to follow the middle one, which is to change itself: not what that was before."""
     onwards = route(AGGREGATE, LGA, topics=TopicSelection(include=(".*",), name="{topic}"))
