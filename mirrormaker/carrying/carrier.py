@@ -239,7 +239,6 @@ class GroupCarrier:
         if await self._is_in_use(group):
             return _left(crossings, GroupStanding.IN_USE)
         refused = await self._move(group, moves)
-        self.moved += len(moves) - len(refused)
         return tuple(_refused(each, refused[each.to]) if each.to in refused else each for each in crossings)
 
     async def _note_arrivals(self, group: str, resting: Iterable[Crossing]) -> None:
@@ -311,8 +310,8 @@ class GroupCarrier:
         return described[group].state not in _EMPTY_STATES
 
     async def _move(self, group: str, moves: Iterable[Crossing]) -> Mapping[TopicPartition, ProtocolError]:
-        """Commit. Returns why the destination refused those of its partitions that it did not take. Raises
-        BrokerError.
+        """Commit, while groups may be moved. Returns why the destination refused those of its partitions that
+        it did not take. Raises BrokerError.
         """
         marks: dict[TopicPartition, tuple[GroupMarkId, GroupMark]] = {}
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -322,6 +321,8 @@ class GroupCarrier:
             marks[each.to] = GroupMarkId(group, self._ledger.lane(each.source, each.to)), mark
             offsets[each.to] = OffsetAndMetadata(offset=each.decision.to, metadata=each.position.metadata)
         await self._ledger.put([(mark_id.key(), mark.value()) for mark_id, mark in marks.values()])
+        if not self._may_move():  # sides are switched meanwhile, and the group goes on where that puts it
+            return {}
         refused: Mapping[TopicPartition, ProtocolError] = {}
         try:
             with _needing(READ, group, self._destination):
@@ -331,6 +332,7 @@ class GroupCarrier:
         except ProtocolError as error:
             refused = dict.fromkeys(marks, error)
         self._taken |= dict(taken for to, taken in marks.items() if to not in refused)
+        self.moved += len(marks) - len(refused)
         return refused
 
     def _tell_changes(self, groups: Mapping[str, tuple[Crossing, ...]]) -> None:

@@ -46,6 +46,18 @@ def test_a_group_that_may_not_be_moved_stays_where_it_is_and_is_looked_at(sides:
     assert sides.there.positions == {AT: 250}
 
 
+def test_a_group_that_sides_are_switched_under_while_it_is_carried_is_not_moved_behind_that(
+    sides: PlayedSides,
+) -> None:
+    sides.forth.pages_ = lane_ledger((0, 0, 100))
+    sides.here.positions, sides.there.positions = {AT: 90}, {AT: 20}
+    sides.forth.set_mark(GroupMark(source=20, to=20, before=20))
+    carrier = sides.carrier(may_move=lambda: not sides.forth.written)
+    run(carrier.carry)
+    assert sides.forth.written == [GroupMark(source=90, to=90, before=20)], "fits where it stands"
+    assert (sides.there.positions, carrier.moved) == ({AT: 20}, 0)
+
+
 @pytest.mark.parametrize("carries", [True, False])
 def test_a_route_of_a_failover_group_moves_groups_as_its_switch_says(carries: bool) -> None:
     parts: Any = SimpleNamespace(carries=lambda: carries, cluster_id="there")
