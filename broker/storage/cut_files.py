@@ -2,8 +2,8 @@
 
 Nobody reads them but people (`broker dump-log`): replicas have what was cut from their leaders, but a
 partition with one replica has it nowhere else. The torn end that a killed process leaves is none of that, as
-nobody was told that it is there; nor are zeros. A file is named by the offset where the log was cut, or by its
-segment's; it goes with the log's directory.
+nobody was told that it is there; nor are zeros. A file is named by the offset where the log was cut, or by
+its segment's; it goes with the log's directory.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.untold_records import Untold, UntoldRecords
 from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.topology.model import Start, StartAtOffsets
 
 
 class LedgerAudit:
@@ -61,12 +62,7 @@ class LedgerAudit:
         ]
         audit.has_ledger = bool(lanes)
         if not lanes:
-            explained = view.explain(source, [audit.window])
-            findings.outcomes.update(explained.outcomes)
-            if view.is_all_severed(source):
-                findings.outcomes[Outcome.PENDING] += total(explained.rest)
-            elif explained.rest:
-                audit.problem = self._why_no_ledger(source)
+            self._judge_untold(source, audit)
             return audit
         found: list[int] = []
         for to, passes in lanes:
@@ -93,6 +89,30 @@ class LedgerAudit:
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
         findings.sort()
         return audit
+
+    def _judge_untold(self, source: TopicPartition, audit: PartitionAudit) -> None:
+        """A partition that the ledger has nothing of."""
+        view, outcomes = self._view, audit.findings.outcomes
+        explained = view.explain(source, [audit.window])
+        outcomes.update(explained.outcomes)
+        begun = 0 if view.is_all_severed(source) else self._begun_untold(source)
+        if begun is None:
+            audit.problem = self._why_no_ledger(source) if explained.rest else None
+            return
+        before = total(part.within(Range(0, begun)) for part in explained.rest)
+        outcomes[Outcome.BEFORE_START] += before
+        outcomes[Outcome.PENDING] += total(explained.rest) - before
+
+    def _begun_untold(self, source: TopicPartition) -> int | None:
+        """Where the route began by its `start`, which is not at the oldest record, if it has certainly copied
+        nothing since: nobody ever wrote where its records go. None: that cannot be told.
+        """
+        view, start = self._view, self._view.route.start
+        if start is Start.EARLIEST or any(view.to_reached.get(to) != 0 for _, to in view.data_lanes(source)):
+            return None
+        if isinstance(start, StartAtOffsets) and source.partition not in start.offsets.get(source.topic, ()):
+            return None
+        return view.copied_to(source)
 
     def _why_no_ledger(self, source: TopicPartition) -> str:
         copied_to = self._view.copied_to(source)

@@ -139,6 +139,28 @@ def test_what_was_copied_is_equal_by_the_ledger_and_by_reading(
     assert (part["records"], part["equal"]) == (50, 50)
 
 
+@pytest.mark.parametrize("start", ["latest", "offsets"])
+def test_what_came_before_a_start_is_judged_also_where_nothing_has_come_since(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, start: str
+) -> None:
+    topic = f"silent-{start}"
+    create(sides[0], topic, 1, **KEPT)
+    write(sides[0], topic, numbered(range(20)))
+    position = "latest" if start == "latest" else {"offsets": {topic: {0: 20}}}
+    running = mirror.of_file(topology(tmp_path, sides, topic, start=position))
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, route["result"], route["outcomes"]) == (0, "equal", {"before_start": 20}), options
+    write(sides[0], topic, numbered(range(20, 25)))
+    code, route = audit(running.file)
+    assert (code, route["outcomes"]) == (0, {"before_start": 20, "pending": 5})
+    topology(tmp_path, sides, topic)
+    assert audit(running.file)[0] == 1, "a route from the oldest record on would have copied it"
+
+
 @pytest.mark.parametrize("is_idempotent", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_records_that_somebody_wrote_to_the_destination_are_named(
     sides: Sides, copied: Callable[..., MirrorProcess], is_idempotent: bool
