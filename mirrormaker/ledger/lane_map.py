@@ -37,7 +37,7 @@ class Standing(Enum):
     next that has.
     """
     END = "end"
-    """All that is known lies before it: the translated one is of the record that comes next."""
+    """All that is known lies before it, once or more: the translated one is of the record that comes next."""
     BEYOND = "beyond"
     """It lies beyond what is known: the translated one is the end of that."""
     BEFORE = "before"
@@ -97,6 +97,9 @@ class LaneMap:
         self._least_known = list(accumulate(known, min))[::-1]
         self._most = list(accumulate((each.to_next for each in self._earlier), max))
         self._nexts = [each.next for each in self._later]
+        ends = (each.to_next for each in self._later if each.is_known)
+        self._known_to = max([*self._most[-1:], *ends], default=0)
+        """The destination offset after all that is known of, copied once more or not."""
         self.first = min((page.first for page in ordered), default=0)
         """The least source offset that is known of."""
         self.next = max((each.next for each in covered), default=0)
@@ -153,7 +156,7 @@ class LaneMap:
             bisect_right(self._earlier, since, key=lambda stretch: stretch.next),
         )
         if index == len(self._earlier):
-            is_end = offset <= max(self._most, default=offset)
+            is_end = not self._earlier or offset <= self._known_to
             standing = Standing.END if is_end else Standing.BEYOND
             return Translation(offset=self.next, standing=standing, is_exact=is_end)
         stretch = self._earlier[index]

@@ -22,7 +22,7 @@ from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
-from mirrormaker.ledger.lane_map import LaneMap, Standing
+from mirrormaker.ledger.lane_map import LaneMap, Standing, Translation
 from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page import RUNS_MAX, Page
 from mirrormaker.ledger.page_windows import WINDOWS_KEPT, LaneTime, PageWindows
@@ -383,6 +383,20 @@ def test_a_page_of_records_that_were_copied_twice_is_kept() -> None:
         page.add_run(first, to, length)
         ledger.put(Page.of(page.value(0)))
     assert list(upkeep_records(LANE, ledger, 0, Mirror().windows)) == []
+
+
+def test_whoever_is_among_records_that_were_copied_once_more_has_certainly_all_of_them() -> None:
+    """As after a seek: they are not beyond what is known."""
+    ledger = LaneLedger()
+    for first, to, length in ((0, 0, 100), (50, 100, 50)):
+        page = Page(first)
+        page.add_run(first, to, length)
+        ledger.put(Page.of(page.value(0)))
+    told = [ledger.back(at) for at in (99, 100, 101, 130, 150, 151)]
+    ends = [Translation(offset=100, standing=Standing.END)] * 4
+    assert told[0] == Translation(offset=99, standing=Standing.COPIED)
+    assert told[1:5] == ends
+    assert told[5] == Translation(offset=100, standing=Standing.BEYOND, is_exact=False)
 
 
 @pytest.mark.parametrize(
