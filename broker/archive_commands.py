@@ -240,7 +240,7 @@ def _iso(time_ms: int) -> str:
 
 def _time(text: str) -> int:
     """Milliseconds since the epoch, or an ISO 8601 time (UTC unless it says otherwise)."""
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     try:
         time = datetime.fromisoformat(text)

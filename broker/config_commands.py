@@ -120,7 +120,7 @@ def entity_problem(options: argparse.Namespace) -> str:
     if (
         options.entity_type == BROKERS
         and options.entity_name is not None
-        and not options.entity_name.isdigit()
+        and not options.entity_name.isdecimal()
     ):
         return f"--entity-name: a broker's name is its id, not {options.entity_name!r}"
     return ""

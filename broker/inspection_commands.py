@@ -113,7 +113,7 @@ def _paths(text: str) -> list[Path]:
 
 
 def _size(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes from 1 on")
     return int(text)
 

@@ -97,7 +97,7 @@ def listener_setting_name(listener: str, setting: str) -> str:
 def address_limit(text: str) -> tuple[str, int]:
     """One of `max.connections.per.ip.overrides`. Raises ValueError."""
     address, separator, count = text.rpartition(":")
-    if not separator or not count.isdigit():
+    if not separator or not count.isdecimal():
         raise ValueError(f"expected ADDRESS:COUNT, not {text!r}")
     try:
         host = ipaddress.ip_address(address.removeprefix("[").removesuffix("]"))
@@ -115,7 +115,7 @@ def _listeners(texts: Iterable[str], protocols: Mapping[str, SecurityProtocol]) 
         if protocol is None:
             raise ValueError(f"{name} has no protocol in listener.security.protocol.map")
         host, _, port = address.rpartition(":")
-        where = HostPort("", int(port)) if not host and port.isdigit() else HostPort.parse(address)
+        where = HostPort("", int(port)) if not host and port.isdecimal() else HostPort.parse(address)
         if where.port > 65535:
             raise ValueError(f"{where.port} is no port, in {text!r}")
         if ":" in where.host and "[" not in address:

@@ -32,6 +32,6 @@ def assignment(text: str) -> tuple[str, str]:
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)

@@ -196,6 +196,6 @@ def _broker_ids(text: str) -> list[int]:
 
 
 def _broker_id(text: str) -> int:
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
     return int(text)

@@ -48,7 +48,7 @@ class HostPort(NamedTuple):
     def parse(cls, text: str) -> HostPort:
         """Read `host:port` or `[ipv6]:port`. Raises ValueError that names the text."""
         host, separator, port = text.strip().rpartition(":")
-        if not separator or not host or not port.isdigit() or int(port) > 65535:
+        if not separator or not host or not port.isdecimal() or int(port) > 65535:
             raise ValueError(f"{text!r} is not host:port")
         if "," in text:
             raise ValueError(f"{text!r} is not one host:port but several")

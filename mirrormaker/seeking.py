@@ -71,7 +71,7 @@ def parse_destination(text: str) -> Destination:
             return ToEarliest()
         case "latest":
             return ToLatest()
-        case _ if text.isdigit():
+        case _ if text.isdecimal():
             return ToOffset(int(text))
     try:
         moment = datetime.fromisoformat(text)

@@ -104,4 +104,4 @@ async def discovered(
 
 
 def _number(name: str) -> tuple[int, str]:
-    return (BrokerId(int(name)), "") if name.isdigit() else (-1, name)
+    return (BrokerId(int(name)), "") if name.isdecimal() else (-1, name)

@@ -97,7 +97,7 @@ def one_of(*choices: str) -> Kind[str]:
 
 def _address(text: str) -> HostPort:
     number, separator, rest = text.partition(":")
-    if separator and number.isdigit() and ":" in rest:
+    if separator and number.isdecimal() and ":" in rest:
         text = rest
     return HostPort.parse(text)
 

@@ -83,7 +83,7 @@ class SpoolDirectory:
         for file in sorted(self.path.iterdir()):
             if file.suffix == _UNFINISHED:
                 file.unlink()
-            elif file.suffix == _SUFFIX and file.stem.isdigit():
+            elif file.suffix == _SUFFIX and file.stem.isdecimal():
                 self.sizes[int(file.stem)] = file.stat().st_size
 
     def _sync(self) -> None:

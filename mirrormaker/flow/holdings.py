@@ -351,7 +351,7 @@ class Holdings:
         arrived, position = self._arrived.get(source), min(point.lanes)
         if (
             arrived is None
-            or not point.note.isdigit()
+            or not point.note.isdecimal()
             or position < arrived.committed
             or self._successors.is_other(source, point)
         ):

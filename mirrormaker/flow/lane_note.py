@@ -96,7 +96,7 @@ def read_note(position: int, note: str) -> LaneNote | None:
 
 def arrears_in(position: int, note: str) -> Arrears | None:
     """None: the destination had everything, or the note does not say."""
-    if note.isdigit():
+    if note.isdecimal():
         return arrears((position,), (int(note),))
     lanes = read_note(position, note)
     return None if lanes is None else arrears(lanes.place.lanes, lanes.there)

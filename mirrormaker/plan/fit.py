@@ -166,4 +166,4 @@ def _some_of(names: Sequence[str]) -> str:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None

@@ -92,7 +92,7 @@ def carried_settings(
         if any(pattern.fullmatch(name) for pattern in compiled)
     }
     least = carried.get(MIN_IN_SYNC, "")
-    if replicas is not None and least.isdigit() and int(least) > replicas:
+    if replicas is not None and least.isdecimal() and int(least) > replicas:
         carried[MIN_IN_SYNC] = str(replicas)
     return carried
 

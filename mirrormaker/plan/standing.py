@@ -209,7 +209,7 @@ def _hours(span_ms: float) -> str:
 
 def _number(text: str | None) -> int | None:
     """None for no limit, too."""
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

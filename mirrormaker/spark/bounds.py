@@ -129,7 +129,7 @@ def _by_partition(text: str, example: str, kind: str, smallest: int) -> dict[Top
         if not isinstance(by_partition, dict):
             raise ValueError(f"the {kind}s of {topic} must be an object of partition to {kind}")
         for number, value in by_partition.items():
-            if not number.isdigit() or not is_whole_number(value, smallest):
+            if not number.isdecimal() or not is_whole_number(value, smallest):
                 raise ValueError(f"{topic}: {number!r}: {value!r} is not a partition and its {kind}")
             found[TopicPartition(topic, int(number))] = value
     return found

@@ -110,7 +110,7 @@ def parse_text(text: str) -> str:
 
 
 def parse_positive(text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError(f"{text!r} is not a positive number")
     return int(text)
 
@@ -129,7 +129,7 @@ def parse_size_or_zero(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         raise ValueError(f"{text!r} is not a number")
     return int(text)
 

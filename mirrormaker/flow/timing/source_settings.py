@@ -62,4 +62,4 @@ def _settings_of(configs: Mapping[str, ConfigEntry]) -> SourceSettings:
 
 def _bound(text: str | None) -> int | None:
     """None for none."""
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None
