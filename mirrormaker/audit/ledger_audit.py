@@ -55,7 +55,9 @@ class LedgerAudit:
         """
         view = self._view
         findings = Findings()
-        audit = PartitionAudit(source=source, window=view.windows[source], findings=findings)
+        audit = PartitionAudit(
+            source=source, window=view.windows[source], findings=findings, problem=self._why_doubtful(source)
+        )
         audit.tell_kept(view.kept_copies(source))
         lanes = [
             (to, view.passes[source, to]) for _, to in view.data_lanes(source) if (source, to) in view.passes
@@ -97,7 +99,8 @@ class LedgerAudit:
         outcomes.update(explained.outcomes)
         begun = 0 if view.is_all_severed(source) else self._begun_untold(source)
         if begun is None:
-            audit.problem = self._why_no_ledger(source) if explained.rest else None
+            if explained.rest:
+                audit.problem = self._why_no_ledger(source)
             return
         before = total(part.within(Range(0, begun)) for part in explained.rest)
         outcomes[Outcome.BEFORE_START] += before
@@ -113,6 +116,10 @@ class LedgerAudit:
         if isinstance(start, StartAtOffsets) and source.partition not in start.offsets.get(source.topic, ()):
             return None
         return view.copied_to(source)
+
+    def _why_doubtful(self, source: TopicPartition) -> str | None:
+        doubt = self._view.doubts.get(source)
+        return None if doubt is None else f"it stands, and --deep compares what is there: {doubt}"
 
     def _why_no_ledger(self, source: TopicPartition) -> str:
         copied_to = self._view.copied_to(source)

@@ -24,7 +24,7 @@ from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, passes_of, severed_pas
 from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.returned import read_returned
-from mirrormaker.audit.standing_cuts import StandingCut, standing_cuts
+from mirrormaker.audit.standing_cuts import StandingCut, standing_cuts, standing_doubts
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
@@ -92,6 +92,8 @@ class RouteView:
     severed: Mapping[tuple[TopicPartition, TopicPartition], list[Pass]] = field(default_factory=dict)
     """As `passes`, of what was copied from logs that the source has no more."""
     truncations: Mapping[TopicPartition, list[Truncation]] = field(default_factory=dict)
+    doubts: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Why nobody can tell which copies the source has lost, while the partition stands for that."""
     notes: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     lost: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     """What the route may have lost while it delivered at most once."""
@@ -240,7 +242,8 @@ async def view_route(
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
-    cuts = standing_cuts(await read_kept(destination, CONTROL_TOPIC), route.name)
+    control = await read_kept(destination, CONTROL_TOPIC)
+    cuts = standing_cuts(control, route.name)
     passes, severed, indexes = _read_lanes(view, route, source, lanes, existing, cuts)
     lanes = _with_former(lanes, passes, to_ends.keys())
     to_reached = await _ends(destination, existing, read_committed=False)
@@ -271,6 +274,7 @@ async def view_route(
         indexes=indexes,
         severed=severed,
         truncations=_with_standing(truncations(noted, route.name), cuts),
+        doubts=standing_doubts(control, route.name),
         notes=noted_ranges(noted, route.name),
         lost=lost_ranges(noted, route.name),
         returned=returned,

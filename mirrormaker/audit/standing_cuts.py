@@ -13,6 +13,7 @@ from mirrormaker.audit.ranges import Range
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
+from mirrormaker.reconcile.halts import Halt
 from mirrormaker.topology.model import RouteName
 
 
@@ -30,13 +31,35 @@ def standing_cuts(
     """Those of a route, by partition, as far as it is known which offsets these are. What was released is
     left to the pages of what is copied then.
     """
-    halts = read_wishes(control).get(route, RouteWishes()).halts
     return {
         source: StandingCut(
             trouble.resume_at,
             Truncation(Range(*trouble.lost), trouble.kind.value, trouble.problem, halt.at_ms),
         )
-        for source, halt in halts.items()
+        for source, halt in _truncated(control, route).items()
         for trouble in [halt.trouble]
-        if trouble.kind is TroubleKind.SOURCE_TRUNCATED and trouble.lost is not None and halt.released is None
+        if trouble.lost is not None
+    }
+
+
+def standing_doubts(
+    control: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, str]:
+    """By partition that stands, why nobody can tell which of its copies the source has lost."""
+    return {
+        source: halt.trouble.problem
+        for source, halt in _truncated(control, route).items()
+        if halt.trouble.lost is None
+    }
+
+
+def _truncated(
+    control: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, Halt]:
+    """Partitions that stand for it."""
+    halts = read_wishes(control).get(route, RouteWishes()).halts
+    return {
+        source: halt
+        for source, halt in halts.items()
+        if halt.trouble.kind is TroubleKind.SOURCE_TRUNCATED and halt.released is None
     }
