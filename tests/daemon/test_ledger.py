@@ -19,6 +19,7 @@ from mirrormaker.flow.books import BooksStanding
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.ledger import route_ledger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId, page_record
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -172,9 +173,9 @@ def test_an_exactly_once_route_keeps_its_ledger_again_a_while_after_it_was_refus
         async with Cluster(near_by.bootstrap) as near, Cluster(far_off.bootstrap) as far:
             ledger = RouteLedger(route, near, far, SystemClock())
             bucket = ledger.of_bucket(lambda: None)
-            ledger.begin(
-                [Assignment(source=source, destinations=(TopicPartition("copy", 0),), bucket=0, position=0)]
-            )
+            copy = TopicPartition("copy", 0)
+            assignment = Assignment(source=source, destinations=(copy,), bucket=0, position=0)
+            ledger.begin([assignment], {source: ReadEpochs(0, -1)})
             async with at_work(ledger):
                 await until(lambda: bucket.standing is BooksStanding.KEPT)
                 bucket.refused()
@@ -252,7 +253,8 @@ def test_a_ledger_is_kept_small_though_the_copies_of_a_former_topic_are_gone(
                 own._replace(topic_id="another", to=each.topic, to_partition=each.partition)
                 for each in places
             ]
-            ledger.begin([Assignment(source=source, destinations=(copy,), bucket=0, position=30)])
+            assignment = Assignment(source=source, destinations=(copy,), bucket=0, position=30)
+            ledger.begin([assignment], {source: ReadEpochs(30, -1)})
             async with at_work(ledger):
                 await until(lambda: ledger.is_read)
                 await ledger.put([page_record(lane, page_of(0, 10)) for lane in former])
