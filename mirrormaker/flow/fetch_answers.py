@@ -24,6 +24,10 @@ from mirrormaker.flow.source_ranges import SourceRanges
 from mirrormaker.flow.trouble import Trouble, TroubleKind, refused
 from mirrormaker.missing_rights import explained
 
+_MOVED = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE}
+"""After these the leader may be elsewhere: one of before follows now, and knows of no more than is committed.
+"""
+
 
 class Taken(NamedTuple):
     """What became of an answer."""
@@ -134,7 +138,7 @@ class FetchAnswers:
             if not is_recalled:  # else its leader may have it
                 self._ranges.look(source)
             return is_recalled
-        if code in LEADER_CODES or code is ErrorCode.UNKNOWN_TOPIC_ID:
+        if code in _MOVED:
             self._on_stale()
         error = explained(ProtocolError(code), self._cluster.name, source.topic, READ)
         self._machine.source_failed(source, error, now_ms)
