@@ -93,8 +93,9 @@ class _LaneBook:
         return page if _is_before(copied.base_offset, page.to_next) else self.begin_page(page.next)
 
     def tell_epochs(self) -> None:
-        """What was read before the ends of the pages is known."""
-        for page in self.pages:
+        """What was read before the ends of the pages is known, but of what is of a log that is gone."""
+        anew = [index for index, page in enumerate(self.pages) if page.is_anew]
+        for page in () if self.is_anew else self.pages[anew[-1] if anew else 0 :]:
             if page.next > self.told:
                 page.epochs += tuple(self.epochs.between(self.told, page.next))
                 epoch = self.epochs.told_before(page.next)
@@ -152,7 +153,7 @@ class LedgerRecorder:
             ends = [page.to_next for page in (*book.pages, book.live) if page is not None]
             ends += [known.get(book.lane), book.behind]
             book.live = None
-            book.first, book.told, book.is_anew = first, first, True
+            book.first, book.told, book.is_anew = first, min(first, book.told), True
             book.behind = max((end for end in ends if end is not None), default=None)
 
     def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:

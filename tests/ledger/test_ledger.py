@@ -551,6 +551,21 @@ def test_where_epochs_begin_is_known_however_pages_are_parted_until_the_source_i
     assert (known.epochs.between(0, 99), known.mark) == ([(1, 0), (4, 3), (8, 5)], (8, 8))
 
 
+def test_where_epochs_begin_is_known_though_pages_of_the_log_that_is_gone_were_not_written_yet() -> None:
+    mirror = Mirror()
+    for epoch, count in ((1, 10), (2, 10), (3, 10)):
+        mirror.epoch = epoch
+        mirror.copy([True] * count)
+    mirror.epochs.cut(15)
+    mirror.recorder.restart(SOURCE, (15,), {})
+    mirror.position, mirror.epoch = 15, 5
+    mirror.copy([True] * 5)
+    mirror.settle()
+    known = mirror.ledger.reached(None)
+    assert known is not None
+    assert (known.epochs.between(0, 99), known.mark) == ([(1, 0), (2, 10), (5, 15)], (20, 5))
+
+
 def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     pages = [Page(first) for first in (0, 10)]
     for page, mark in zip(pages, (EpochMark(10, 3), None), strict=True):
