@@ -252,10 +252,6 @@ async def view_route(
     topics_there = {to.topic for to in existing}
     here, kept = await _settings(source, wanted), await _settings(destination, topics_there)
     noted = await read_kept(destination, SKIPPED_TOPIC)
-    is_exact = route.delivery is Delivery.EXACTLY_ONCE
-    returned = (
-        await read_returned(source, destination, lanes, has_markers=is_exact) if route.provenance else {}
-    )
     return RouteView(
         route=route,
         source=source,
@@ -277,7 +273,7 @@ async def view_route(
         doubts=standing_doubts(control, route.name),
         notes=noted_ranges(noted, route.name),
         lost=lost_ranges(noted, route.name),
-        returned=returned,
+        returned=await _returned(route, source, destination, lanes),
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         repeaters=Repeaters(
             frozenset(view.producers(source.cluster_id)),
@@ -399,6 +395,15 @@ def _with_standing(
     """What is noted, and what partitions stand for."""
     standing = {source: [*noted.get(source, ()), cut.truncation] for source, cut in cuts.items()}
     return {**noted, **standing}
+
+
+async def _returned(
+    route: RouteSpec, source: Cluster, destination: Cluster, lanes: Mapping[TopicPartition, LaneMap]
+) -> Mapping[TopicPartition, list[Range]]:
+    if not route.provenance:
+        return {}
+    has_markers = route.delivery is Delivery.EXACTLY_ONCE
+    return await read_returned(source, destination, lanes, has_markers=has_markers)
 
 
 async def _carried_ids(source: Cluster) -> frozenset[int]:

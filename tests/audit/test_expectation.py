@@ -85,6 +85,6 @@ def test_what_no_step_can_process_is_parked_only_where_no_note_and_no_position_s
         copied_to=7,
     )
     assert expected.items(batch(1), WHOLE) == []
-    assert +expected.outcomes == {settled: 5, Outcome.NOTED: 2, Outcome.PENDING: 3} | (
+    assert expected.outcomes == {settled: 5, Outcome.NOTED: 2, Outcome.PENDING: 3} | (
         {Outcome.NOTED: 7} if settled is Outcome.NOTED else {}
     )
