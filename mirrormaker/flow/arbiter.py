@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, assert_never
 
@@ -43,6 +44,8 @@ from mirrormaker.flow.trouble import (
 from mirrormaker.missing_rights import explained
 from mirrormaker.topology.model import FailurePolicy, RouteSpec
 
+SETTLE_TIMEOUT_MS = 30_000
+"""How long the destination may take to answer for what was read of a log that is gone."""
 _OF_A_PLACE = ANOTHER_LOG | {TroubleKind.SOURCE_GAP}
 """What the source lacks, or is not as it was, at one offset: met only there."""
 HEARTBEATS_POLICY = FailurePolicy.PAUSE_PARTITION
@@ -107,6 +110,8 @@ class Arbiter:
         """Whoever tells of a trouble may do so only once."""
         self._awaiting: set[TopicPartition] = set()
         """Partitions that have yet to come past what they stood in front of."""
+        self._settling: dict[TopicPartition, asyncio.Event] = {}
+        """Partitions of which what is on its way is waited for."""
         self._early: list[Trouble] = []
         """Met before `begin`."""
         self._machine: FlowMachine | None = None
@@ -253,6 +258,7 @@ class Arbiter:
         `at_once_again`: they are not another's meanwhile, and what the destination refuses is waited for as
         before.
         """
+        self.acknowledged()
         for source in sources:
             if not (at_once_again and self.refusal(source) is not None):
                 self.passed(source)
@@ -404,6 +410,8 @@ class Arbiter:
         is_anew = trouble.kind is TroubleKind.TOPIC_RECREATED
         is_copied = not is_anew or await self._is_copied_still(trouble.source.topic)
         self._passing.pop(trouble.source, None)
+        if trouble.kind is TroubleKind.SOURCE_TRUNCATED:
+            await self._settle(trouble.source)
         if not is_copied or self._is_given_up(trouble):
             return
         partition = self._machine.partitions.get(trouble.source)
@@ -415,6 +423,25 @@ class Arbiter:
         await self._take_back(trouble.source)
         if is_anew:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
+
+    async def _settle(self, source: TopicPartition) -> None:
+        """Have what was read of a log that is gone arrive, as far as that can be in time: whoever writes down
+        where records went takes what comes later for the log that there is now.
+        """
+        self._settling[source] = asyncio.Event()
+        self.acknowledged()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_TIMEOUT_MS / 1000):
+                await self._settling[source].wait()
+        del self._settling[source]
+
+    def acknowledged(self) -> None:
+        """Something has arrived."""
+        for source, is_settled in self._settling.items():
+            assert self._machine is not None
+            partition = self._machine.partitions.get(source)
+            if partition is None or not any(lane.queue for lane in partition.lanes):
+                is_settled.set()
 
     async def _note(self, trouble: Trouble) -> None:
         place = place_name(trouble.source)

@@ -87,7 +87,9 @@ class Chunk:
     maybe_written: bool = False
     """It is at the destination, or might be: its sequence may not be given to other records."""
     is_former: bool = False
-    """Its offsets are those of a topic that is gone, one of the same name took its place."""
+    """Its offsets are those of a topic that is gone, one of the same name took its place; or of a log that
+    lost its end.
+    """
     error: ErrorCode | None = None
     base_offset: int | None = None
     """Of its first record at the destination, once acknowledged; None when the destination did not say."""

@@ -375,6 +375,7 @@ class RouteCopier:
         assert self._engine is not None
         self._engine.reader.room.set()
         self._engine.acknowledged.set()
+        self.arbiter.acknowledged()
         self._engine.mode.acknowledged()
 
     def _is_noted(self, fact: RecordsMaybeLost) -> bool:

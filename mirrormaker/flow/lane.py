@@ -312,6 +312,7 @@ class Lane:
         self.position = offset
         self.acknowledged = min(self.acknowledged, offset)
         for chunk in self.queue:
+            chunk.is_former |= chunk.next_offset > offset
             chunk.next_offset = min(chunk.next_offset, offset)
 
     def go_back_to(self, position: int) -> None:

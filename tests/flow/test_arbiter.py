@@ -10,9 +10,11 @@ import pytest
 
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow import arbiter
 from mirrormaker.flow.arbiter import Arbiter
+from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.courses import Course, course_of
-from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig
+from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, ProduceAnswer
 from mirrormaker.flow.facts import (
     ObstacleMet,
     PartitionPaused,
@@ -22,6 +24,7 @@ from mirrormaker.flow.facts import (
     TopicRecreated,
 )
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
+from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.standing import Standing, standing_of
@@ -48,6 +51,7 @@ from mirrormaker.topology.model import (
     RouteSpec,
     TopicSelection,
 )
+from tests.flow.test_machine import SourceLog
 
 SOURCE = TopicPartition("flights", 0)
 DESTINATION = TopicPartition("jfk.flights", 0)
@@ -130,6 +134,8 @@ class Scene:
     """What happens meanwhile."""
     is_copied: bool = True
     """What the topic is by now is to be copied."""
+    copied: list[Copied] = field(default_factory=list)
+    """What books are told of."""
 
     def __post_init__(self) -> None:
         route = RouteSpec(
@@ -139,7 +145,7 @@ class Scene:
             topics=TopicSelection(include=("flights",)),
             on=self.policies,
         )
-        self.machine = FlowMachine(FlowConfig())
+        self.machine = FlowMachine(FlowConfig(), Hooks(on_copied=self.copied.append))
         self._take(POSITION)
         assert self.machine.partitions[self.source].may_fetch(0)
         self.arbiter = Arbiter(
@@ -188,10 +194,11 @@ class Scene:
     async def _run(self, steps: tuple[Callable[[], None], ...]) -> None:
         for step in steps:
             async with asyncio.TaskGroup() as tasks:
-                self.arbiter.begin(
-                    self.machine, tasks, lambda trouble: None, self._store, self._is_copied_still
-                )
+                self.begin(tasks)
                 step()
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        self.arbiter.begin(self.machine, tasks, lambda trouble: None, self._store, self._is_copied_still)
 
     @property
     def state(self) -> tuple[str, str | None]:
@@ -453,6 +460,53 @@ def test_a_release_holds_where_the_position_went_back_with_what_the_source_lost(
     assert scene.position == position
     assert scene.state[0] != "halted"
     assert scene.kept.halts == {}
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_what_is_on_its_way_arrives_before_a_route_goes_on_where_the_source_lost_its_end(
+    monkeypatch: pytest.MonkeyPatch, is_answered: bool
+) -> None:
+    """It is of the log that is gone: books that took it for the new one would have a route pass over what
+    that has in its place. What the destination does not answer for long is not waited for, nor written down.
+    """
+    monkeypatch.setattr(arbiter, "SETTLE_TIMEOUT_MS", 30_000 if is_answered else 20)
+    copied: list[Copied] = []
+    scene = Scene(FailurePolicies(source_truncated=FailurePolicy.SKIP_AND_RECORD), copied=copied)
+    machine, partition, log = scene.machine, scene.machine.partitions[SOURCE], SourceLog()
+    log.append(POSITION)
+    log.append(1)
+    records = log.read(POSITION, 1)
+    answer = FetchedPartition(source=SOURCE, offset=POSITION, records=records, source_end=log.end)
+    machine.fetched([answer], len(records), 0)
+    (command,) = machine.ready(0).requests
+    trouble = replace(trouble_of(TroubleKind.SOURCE_TRUNCATED), position=partition.position)
+    told = {DESTINATION: ProduceAnswer(ErrorCode.NONE, 7)}
+    before: list[int] = []
+    noted = asyncio.Event()
+    scene.on_note = noted.set
+
+    async def answer_late() -> None:
+        await noted.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        before.append(partition.position)
+        machine.answered(command, told, 0)
+        scene.arbiter.acknowledged()
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            scene.begin(tasks)
+            scene.arbiter.meet(trouble)
+            if is_answered:
+                tasks.create_task(answer_late())
+
+    asyncio.run(main())
+    assert (partition.position, scene.notes) == (90, [trouble])
+    if not is_answered:
+        machine.answered(command, told, 0)
+    assert before == [POSITION + 1] * is_answered
+    assert [each.first for each in copied] == [POSITION] * is_answered
+    assert partition.acknowledged == 90
 
 
 @pytest.mark.parametrize("kind", sorted(LASTING - {TroubleKind.TOPIC_DELETED}, key=lambda kind: kind.value))
