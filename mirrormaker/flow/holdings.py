@@ -43,7 +43,7 @@ from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
-from mirrormaker.flow.trailing_positions import gone_on
+from mirrormaker.flow.trailing_positions import gone_on, of_gone_logs
 from mirrormaker.flow.trouble import NO_POSITION, Trouble, refused, went_back
 from mirrormaker.topology.model import Membership, RouteSpec
 
@@ -239,6 +239,7 @@ class Holdings:
         reached = await self._books.reached(asked)
         if not self._books.is_known:
             self._uncompared |= {each.source for each in asked}
+        points = points | await of_gone_logs(self._books, asked, points, reached)
         points = await with_lost_ends(self._source, points, reached)
         farther = await gone_on(self._books, asked, points, reached)
         await self._positions.tell(farther)

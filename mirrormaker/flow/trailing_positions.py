@@ -1,6 +1,7 @@
 """Positions of the group that are behind what its route has copied, as where the source did not take them: a
 right was missing, or whoever keeps them was away; or lost them, along with the end of the log. What is
-written at the destination tells where to go on.
+written at the destination tells where to go on. So it does where such a position is of a log that was gone by
+then: it may be farther than what was copied of the log that took its place, and shows by its leader epoch.
 
 A position that somebody has set, as `seek` and other tools do, names no topic: it is where to go on.
 """
@@ -26,7 +27,8 @@ async def gone_on(
     reached: Mapping[TopicPartition, Reached],
 ) -> dict[TopicPartition, StartingPoint]:
     """Where those of them go on that are farther than their `points`, which the group told: up to what the
-    source has lost of what was `reached`.
+    source has lost of what was `reached`. Those stay whose leader epoch is known, and not that of where they
+    would go on: should the source have lost what lies between, nothing would show it.
     """
     trailing = [
         points[each.source].placed(each)
@@ -40,16 +42,53 @@ async def gone_on(
         if point.lost is not None:
             lanes = tuple(min(lane, point.lost[0]) for lane in lanes)
         stored, at = min(point.lanes), min(lanes, default=-1)
-        if lanes and (point.lost is None or at > stored):
+        epoch = reached[each.source].epoch_before(at)
+        shows_loss = epoch >= 0 or point.leader_epoch < 0
+        if lanes and shows_loss and (point.lost is None or at > stored):
             found[each.source] = point._replace(
                 lanes=lanes,
                 destinations=each.destinations,
                 note="",
-                leader_epoch=reached[each.source].epoch_before(at),
+                leader_epoch=epoch,
                 stored=stored,
             )
             _log.info("position_behind_copies", partition=str(each.source), stored=stored, goes_on=at)
     return found
+
+
+async def of_gone_logs(
+    books: Books,
+    assignments: Collection[Assignment],
+    points: Mapping[TopicPartition, StartingPoint],
+    reached: Mapping[TopicPartition, Reached],
+) -> dict[TopicPartition, StartingPoint]:
+    """Where those of them go on whose `points` are in logs that others had taken the place of when they were
+    copied last, and of which it is certain. Raises BrokerError.
+    """
+    gone = [
+        each
+        for each in assignments
+        if each.source in reached and _is_of_gone_log(points[each.source], reached[each.source])
+    ]
+    places = (await books.written(gone, {})).stood if gone else {}
+    found: dict[TopicPartition, StartingPoint] = {}
+    for source, place in places.items():
+        stored, at = min(points[source].lanes), min(place.lanes)
+        found[source] = points[source]._replace(
+            lanes=place.lanes,
+            destinations=place.destinations,
+            note="",
+            leader_epoch=reached[source].epoch_before(at),
+            stored=stored,
+        )
+        _log.info("position_of_gone_log", partition=str(source), stored=stored, goes_on=at)
+    return found
+
+
+def _is_of_gone_log(point: StartingPoint, reached: Reached) -> bool:
+    """Whether what was copied last is of newer epochs at lower offsets."""
+    newer = reached.epochs.end_of(point.leader_epoch) if point.leader_epoch >= 0 else None
+    return point.names_topic and newer is not None and newer < min(point.lanes)
 
 
 def _may_trail(point: StartingPoint) -> bool:

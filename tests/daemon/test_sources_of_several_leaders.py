@@ -33,14 +33,19 @@ class Leaders:
         if not with_positions:
             (self._data,) = self._data.rglob("flights-0")
 
-    def lead(self, log: str | None, *, keep: str | None = None) -> None:
-        """Another leads, with this log, or the one that there is; what there is until now is kept as that."""
+    def lead(self, log: str | None, *, keep: str | None = None, positions: str | None = None) -> None:
+        """Another leads, with this log, or the one that there is; what there is until now is kept as that.
+        `positions`: those of groups are what was kept so.
+        """
         self._source.kill_node(1)
         if keep is not None:
             shutil.copytree(self._data, self._root / keep)
         if log is not None:
             shutil.rmtree(self._data)
             shutil.copytree(self._root / log, self._data)
+        for kept in [] if positions is None else (self._root / positions).glob("__consumer_offsets-*"):
+            shutil.rmtree(self._data / kept.name)
+            shutil.copytree(kept, self._data / kept.name)
         self._source.start_node(1)
 
 
@@ -127,3 +132,41 @@ def test_a_position_that_went_back_to_before_where_the_logs_part_has_nothing_cop
     ((_, note),) = notes(destination)
     assert note["lost"] == [120, 150]
     assert "the position with them, which went back to 100" in note["problem"]
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", pytest.param("at_least_once", marks=pytest.mark.long)])
+def test_a_position_in_a_log_that_was_gone_already_does_not_count_where_it_comes_back(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    """It may be farther than what has been copied since of the log that took the other's place."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery, source_truncated="skip_and_record")
+    wait_committed(running, 100)
+    assert running.stop() == 0
+    leaders = Leaders(source, tmp_path, with_positions=True)
+    leaders.lead(None, keep="common")
+    produce(source, "flights", range(100, 150), 1)
+    running.start()
+    running.wait_copied()
+    wait_committed(running, 150)
+    assert running.stop() == 0
+    leaders.lead("common", keep="ours", positions="ours")
+    produce(source, "flights", range(300, 310), 1)
+    running.start()
+    running.wait_copied()
+    wait_committed(running, 110)
+    assert running.stop() == 0
+    leaders.lead(None, keep="theirs")
+    produce(source, "flights", range(310, 330), 1)
+    running.start()
+    running.wait_copied()
+    wait_committed(running, 130)
+    assert running.stop() == 0
+    leaders.lead("theirs", positions="ours")
+    produce(source, "flights", range(400, 450), 1)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 230)]
+    assert values == [*range(150), *range(300, 330), *range(400, 450)]
+    assert [note["lost"] for _, note in notes(destination)] == [[100, 150], [110, 130]]

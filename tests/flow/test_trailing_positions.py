@@ -1,0 +1,78 @@
+"""Where positions of the group go on that are behind what is written, or of a log that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.types import TopicPartition
+from mirrormaker.flow.books import EpochMark, Reached, Written
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.group_positions import StartingPoint
+from mirrormaker.flow.positions import Place
+from mirrormaker.flow.read_epochs import EpochStart
+from mirrormaker.flow.trailing_positions import gone_on, of_gone_logs
+
+SOURCE, DESTINATION = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
+ASSIGNMENT = Assignment(source=SOURCE, destinations=(DESTINATION,), bucket=0, position=0)
+STARTS = (EpochStart(1, 0), EpochStart(3, 40), EpochStart(4, 60))
+KNOWN, UNKNOWN = Reached(80, EpochMark(80, 4), STARTS), Reached(80, EpochMark(70, 4), STARTS)
+
+
+class Ledger:
+    """What is written of the source: copied up to 80."""
+
+    async def gone_on(self, assignments: list[Assignment]) -> dict[TopicPartition, tuple[int, ...]]:
+        return {each.source: (80,) for each in assignments}
+
+    async def written(self, assignments: list[Assignment], _: object) -> Written:
+        return Written(stood={each.source: Place((80,), destinations=(DESTINATION,)) for each in assignments})
+
+
+BOOKS: Any = Ledger()
+
+
+@pytest.mark.parametrize(
+    ("position", "epoch", "lost", "reached", "goes_on"),
+    [
+        (50, 3, None, KNOWN, (80, 4)),
+        (50, 3, (55, 80), KNOWN, (55, 3)),
+        (50, 3, (50, 80), KNOWN, None),
+        (50, 3, None, UNKNOWN, None),  # a loss of what lies between would not show
+        (50, -1, None, UNKNOWN, (80, -1)),  # of a source that tells no epochs
+        (50, 3, (55, 80), UNKNOWN, (55, 3)),
+    ],
+)
+def test_what_is_behind_what_was_copied_goes_on_as_far_as_a_loss_would_show(
+    position: int, epoch: int, lost: tuple[int, int] | None, reached: Reached, goes_on: tuple[int, int] | None
+) -> None:
+    point = StartingPoint((position,), leader_epoch=epoch, names_topic=True, lost=lost)
+    found = asyncio.run(gone_on(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: reached}))
+    told = {source: (*each.lanes, each.leader_epoch) for source, each in found.items()}
+    assert told == ({} if goes_on is None else {SOURCE: goes_on})
+    assert [(each.stored, each.lost) for each in found.values()] == [(position, lost)] * len(found)
+
+
+@pytest.mark.parametrize(
+    ("position", "epoch", "is_gone"),
+    [
+        (100, 3, True),
+        (100, 1, True),
+        (61, 3, True),
+        (60, 3, False),
+        (50, 3, False),
+        (100, 4, False),
+        (100, -1, False),
+    ],
+)
+def test_a_position_beyond_where_a_newer_epoch_was_copied_is_of_a_log_that_is_gone(
+    position: int, epoch: int, is_gone: bool
+) -> None:
+    point = StartingPoint((position,), "7", epoch, names_topic=True)
+    found = asyncio.run(of_gone_logs(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: KNOWN}))
+    expected = point._replace(
+        lanes=(80,), note="", leader_epoch=4, destinations=(DESTINATION,), stored=position
+    )
+    assert found == ({SOURCE: expected} if is_gone else {})
