@@ -204,7 +204,7 @@ def _delay(
     seconds: float,
 ) -> Delay:
     """Of one mirror at such a rate."""
-    title = f"delay-{case.title}-{contender.name[:4]}-{bytes_per_second / 1e6:.0f}"
+    title = f"delay-{case.title}-{contender.name[:4]}-{bytes_per_second:.0f}"
     topic = title.replace(" ", "-").lower()
     copy = contender.copy_of(topic)
     asyncio.run(create_topic(ends.source, topic, case.partitions))
