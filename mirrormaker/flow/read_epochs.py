@@ -99,12 +99,15 @@ class ReadEpochs:
         self.latest = -1
 
     def _begin(self, epoch: int, offset: int) -> None:
-        """An epoch begins, unless it has; what contradicts it was of another log."""
-        starts = self._starts
-        if epoch < 0 or (starts and starts[-1].epoch == epoch):
+        """An epoch begins, unless it has; what was read from there on is read again, and what contradicts it
+        was of another log.
+        """
+        if epoch < 0:
             return
-        kept = [start for start in starts if start.epoch < epoch and start.offset < offset]
-        self._starts = [*kept, EpochStart(epoch, offset)][-KNOWN_MAX:]
+        starts = [start for start in self._starts if start.offset < offset]
+        if not starts or starts[-1].epoch != epoch:
+            starts = [*(start for start in starts if start.epoch < epoch), EpochStart(epoch, offset)]
+        self._starts = starts[-KNOWN_MAX:]
 
 
 def _ascending(starts: Iterable[EpochStart]) -> list[EpochStart]:

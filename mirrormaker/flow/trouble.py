@@ -99,8 +99,10 @@ class Divergence:
     end_offset: int
 
     def parting(self, epoch_end: int | None, position: int) -> int:
-        """Where it parts from what was read up to `position`; `epoch_end`: see `diverged`."""
-        return min(self.end_offset, position if epoch_end is None else epoch_end)
+        """Where it parts from what was read up to `position`; `epoch_end`: see `diverged`, and may lie behind
+        that where records were given back.
+        """
+        return min(self.end_offset, position, position if epoch_end is None else epoch_end)
 
 
 def recreated(source: TopicPartition, position: int, found: SourceRange, topic_id: TopicId) -> Trouble:

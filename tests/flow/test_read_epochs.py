@@ -53,6 +53,15 @@ def test_a_batch_that_is_read_in_part_counts_from_the_position_on() -> None:
     assert epochs.end_of(2) is None  # what comes behind was not taken
 
 
+def test_what_is_read_again_as_it_was_given_back_begins_where_it_did() -> None:
+    epochs = ReadEpochs(0, -1)
+    epochs.read(0, 20, 4, records_of((0, 7, 0), (7, 5, 2), (12, 8, 4)))
+    epochs.read(9, 12, 2, records_of((9, 3, 2)))
+    assert [epochs.end_of(epoch) for epoch in (0, 2)] == [7, None]
+    epochs.read(12, 20, 4, records_of((12, 8, 4)))
+    assert [epochs.end_of(epoch) for epoch in (0, 2)] == [7, 12]
+
+
 def test_an_epoch_begins_behind_what_the_source_left_out_before_it() -> None:
     epochs = ReadEpochs(0, -1)
     epochs.read(0, 30, 2, records_of((0, 5, 0), (9, 3, 1)))

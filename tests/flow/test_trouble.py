@@ -67,6 +67,7 @@ def test_a_position_that_is_in_range_again_is_no_trouble(position: int) -> None:
         (None, 90, 90),  # the epoch that was read goes on to 90 only
         (80, 60, 60),  # the newer epoch is not known, the older one ends before it began
         (80, 85, 80),  # ours began at 80: nothing of it is there, wherever the older one ends
+        (110, 105, None),  # it was read, and given back: what comes next is there
         (None, 100, None),
         (None, 120, None),
     ],
