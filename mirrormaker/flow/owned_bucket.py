@@ -102,8 +102,6 @@ class OwnedBucket:
         self._producers: dict[int, _Producer] = {}
         self._arrived: dict[tuple[int, TopicPartition], list[Arrival]] = defaultdict(list)
         """By origin and source, what the transaction at hand brought from elsewhere."""
-        self._epochs: dict[TopicPartition, int] = {}
-        """The leader epochs that were stored last."""
 
     async def open(self) -> ProducerIdentity:
         """Become the only one who can write the bucket, under this. Raises BrokerError."""
@@ -143,7 +141,6 @@ class OwnedBucket:
     def join(self, partition: Partition, stored: Place | None) -> None:
         """It is copied from where it stands; `stored`: what the destination says of it."""
         self.transaction.join(partition, None if stored is None else stored.lanes)
-        self._epochs[partition.source] = partition.leader_epoch
 
     def note_arrival(self, copied: Copied, partition: Partition) -> None:
         """Records from elsewhere have arrived."""
@@ -190,7 +187,8 @@ class OwnedBucket:
             partition = partitions[source]
             place = Place(lanes, destinations=tuple(lane.destination for lane in partition.lanes))
             if origin == HOME:
-                place = place._replace(leader_epoch=self._epoch_of(partition, lanes), former=partition.former)
+                epoch = partition.epochs.told_before(min(lanes))
+                place = place._replace(leader_epoch=epoch, former=partition.former)
             else:
                 place = place._replace(arrived=tuple(self._arrived[origin, source]))
             key = self._terrain.id_of(source).on(path).key()
@@ -222,12 +220,6 @@ class OwnedBucket:
             if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 name, needed = topic, right_to_write(destination.topics.get(topic))
             raise missing_right(error.code, destination.name, name, needed) from error
-
-    def _epoch_of(self, partition: Partition, lanes: LanePositions) -> int:
-        """The leader epoch of a record before these positions, the latest that is known."""
-        if (epoch := partition.epochs.before(min(lanes))) >= 0:
-            self._epochs[partition.source] = epoch
-        return self._epochs[partition.source]
 
     async def _add_all(self, places: Places) -> Refusals:
         by_origin: dict[int, set[TopicPartition]] = defaultdict(set)

@@ -79,6 +79,12 @@ class ReadEpochs:
         if position < end:
             self._begin(epoch, position)
 
+    def since(self, first: int, end: int) -> Sequence[EpochStart]:
+        """Those of the record before `first`, and of all from there up to `end`."""
+        epoch = self.before(first)
+        held = [] if epoch < 0 else [EpochStart(epoch, first - 1)]
+        return [*held, *self.between(first, end)]
+
     def end_of(self, epoch: int) -> int | None:
         """Where what was read of it, or of older ones, ends; None: it goes on to the position."""
         after = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
@@ -94,9 +100,9 @@ class ReadEpochs:
         return self._starts[after - 1].epoch if after else -1
 
     def cut(self, offset: int) -> None:
-        """What was read from `offset` on is not there any more."""
+        """What was read from `offset` on is not there any more; what lies before that is."""
         self._starts = [start for start in self._starts if start.offset < offset]
-        self.latest = -1
+        self.latest = self.told_before(offset)
 
     def _begin(self, epoch: int, offset: int) -> None:
         """An epoch begins, unless it has; what was read from there on is read again, and what contradicts it

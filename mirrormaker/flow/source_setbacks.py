@@ -152,6 +152,8 @@ class SourceSetbacks:
                 resume_at = min(resume_at, position)  # the position may have gone back as well
                 self._tell_lost(SourceTruncated(source=source, position=position, resumed_at=resume_at))
                 self._tally.forget_offsets(source, resume_at)
+                if trouble.lost is None:
+                    partition.distrust_epoch()  # which the source does not know
                 if resume_at < position or trouble.lost is None:
                     partition.return_to(resume_at)
                 elif position <= trouble.lost[0]:  # its leader epoch is to be asked about

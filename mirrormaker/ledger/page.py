@@ -17,8 +17,8 @@ As JSON, for anyone who reads the topic:
             all is that pages before it tell of, "part": true, "more": further records at the destination that
             a function made of these, of which only the first has a place in the runs, "route": whose it is,
             where others may write the same topic from the same source, "epoch": [offset, leader epoch that no
-            record of the source before that is above], "epochs": [[offset, leader epoch that begins there],
-            ...]
+            record of the source before that is above], "epochs": [[offset, leader epoch of the record there],
+            ...]: of the one before the page, and of those that begin one in it
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
-from mirrormaker.flow.read_epochs import KNOWN_MAX, EpochStart
+from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
 from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page_windows import NO_TIME
 
@@ -134,7 +134,7 @@ class Page:
         self.epoch: EpochMark | None = None
         """What is known of leader epochs at the source, so that it shows when that has others instead."""
         self.epochs: tuple[EpochStart, ...] = ()
-        """Those that begin in what it tells of, or between that and the page before."""
+        """Those of the record before it, as pages before may go, and those that begin in what it tells of."""
         self.first_ms = self.last_ms = NO_TIME
         """Of its records, as `page_windows` tells time."""
         self.is_anew = is_anew
@@ -264,7 +264,7 @@ class Page:
         self.to_next = self.to_next if other.to_next is None else other.to_next
         self.cover(other.next)
         self.epoch = other.epoch or self.epoch
-        self.epochs = (self.epochs + other.epochs)[-KNOWN_MAX:]
+        self.epochs = tuple(ReadEpochs.of(self.epochs + other.epochs).between(0, self.next))
         self.add_sums(other.crc, other.source_crc)
         self.tell_time(other.first_ms)
         self.tell_time(other.last_ms)

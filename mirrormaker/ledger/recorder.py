@@ -96,11 +96,16 @@ class _LaneBook:
         """What was read before the ends of the pages is known, but of what is of a log that is gone."""
         anew = [index for index, page in enumerate(self.pages) if page.is_anew]
         for page in () if self.is_anew else self.pages[anew[-1] if anew else 0 :]:
-            if page.next > self.told:
-                page.epochs += tuple(self.epochs.between(self.told, page.next))
-                epoch = self.epochs.told_before(page.next)
-                page.epoch = EpochMark(page.next, epoch) if epoch >= 0 else page.epoch
-                self.told = page.next
+            if page.epochs and page.next <= self.told:
+                continue
+            if page.epochs:
+                starts = self.epochs.between(self.told, page.next)
+            else:
+                starts = self.epochs.since(min(self.told, page.first), page.next)
+            page.epochs += tuple(starts)
+            epoch = self.epochs.told_before(page.next)
+            page.epoch = EpochMark(page.next, epoch) if epoch >= 0 else page.epoch
+            self.told = max(page.next, self.told)
 
     def touch(self) -> None:
         """The live page is about to change."""

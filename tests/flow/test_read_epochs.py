@@ -90,13 +90,23 @@ def test_what_the_source_lost_is_cut_off_and_what_contradicts_the_log_goes() -> 
     assert (epochs.end_of(1), epochs.before(20)) == (None, 1)
 
 
+def test_of_which_epoch_the_record_is_behind_which_a_log_parts_is_told_unless_it_is_of_no_account() -> None:
+    epochs = ReadEpochs(0, -1)
+    epochs.read(0, 15, 3, records_of((0, 5, 1), (5, 5, 2), (10, 5, 3)))
+    epochs.cut(10)
+    assert (epochs.latest, epochs.told_before(10)) == (2, 2)
+    epochs.latest = -1
+    epochs.cut(8)
+    assert (epochs.latest, epochs.told_before(8)) == (-1, -1)
+
+
 def test_what_was_written_down_of_what_others_read_is_known_as_far_as_it_lies_before() -> None:
     epochs = ReadEpochs(100, 7)
     epochs.read(100, 120, 9, records_of((100, 20, 9)))
     epochs.learn(EpochStart(*each) for each in ((3, 40), (7, 60), (3, 10), (5, 55), (6, 130), (8, 99)))
     assert epochs.between(0, 200) == [(3, 10), (5, 55), (7, 60), (9, 100)]
     epochs.cut(50)
-    assert (epochs.between(0, 200), epochs.latest) == ([(3, 10)], -1)
+    assert (epochs.between(0, 200), epochs.latest) == ([(3, 10)], 3)
     epochs.learn([EpochStart(1, 0), EpochStart(4, 45)])
     assert epochs.between(0, 200) == [(1, 0), (3, 10)]
     assert ReadEpochs.of([EpochStart(3, 30), EpochStart(2, 30), EpochStart(1, 4)]).between(0, 99) == [

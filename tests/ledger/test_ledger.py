@@ -516,7 +516,7 @@ def test_a_source_that_lost_its_end_is_known_to_whoever_begins_before_anything_m
     mirror.recorder.advance({SOURCE: (end,)})
     mirror.settle()
     assert mirror.ledger.next == end
-    assert reached(mirror) == (end, None)
+    assert reached(mirror) == (end, (end, 1) if end else None)
     mirror.committed = end
     mirror.crash(writes=False)
     mirror.copy([True] * 2)
@@ -566,6 +566,23 @@ def test_where_epochs_begin_is_known_though_pages_of_the_log_that_is_gone_were_n
     assert (known.epochs.between(0, 99), known.mark) == ([(1, 0), (2, 10), (5, 15)], (20, 5))
 
 
+def test_which_epoch_began_in_a_page_that_is_gone_is_known_as_long_as_others_tell_of_its_records() -> None:
+    mirror = Mirror()
+    for epoch, chunks in ((3, RUNS_MAX + 100), (5, RUNS_MAX)):
+        mirror.epoch = epoch
+        for _ in range(chunks):
+            mirror.copy([False, True])
+    mirror.settle()
+    for key, value in upkeep_records(LANE, mirror.ledger, 2 * RUNS_MAX + 3, mirror.windows):
+        assert value is None
+        mirror.view.apply(encode_document(key), None)
+    known = mirror.ledger.reached(None)
+    assert known is not None
+    began = 2 * (RUNS_MAX + 100)
+    assert [known.epochs.before(at) for at in (2 * RUNS_MAX + 3, began, began + 1)] == [3, 3, 5]
+    assert known.epochs.end_of(4) == began
+
+
 def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     pages = [Page(first) for first in (0, 10)]
     for page, mark in zip(pages, (EpochMark(10, 3), None), strict=True):
@@ -576,7 +593,7 @@ def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     assert pages[0].epoch == (10, 3)
     following = Page(20)
     following.add_run(20, 20, 5)
-    following.epoch, following.epochs = EpochMark(25, 4), (EpochStart(4, 22),)
+    following.epoch, following.epochs = EpochMark(25, 4), (EpochStart(3, 19), EpochStart(4, 22))
     pages[0].absorb(following)
     assert pages[0].epoch == (25, 4)
     assert pages[0].epochs == ((3, 0), (4, 22))
