@@ -44,9 +44,10 @@ _MOVED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,  # one that led, and follows now, says so of what it does not have
     }
 )
-"""Metadata is old: worth another look."""
+"""Metadata is old, or may be: worth another look."""
 _RECORDS_AT_ONCE = 10_000
 
 

@@ -78,12 +78,13 @@ def test_many_are_answered_in_order_with_one_request_to_each_leader() -> None:
     played(play)
 
 
-def test_a_leader_that_moved_is_found_again() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE])
+def test_a_leader_that_moved_is_found_again(code: ErrorCode) -> None:
     async def play(cluster: Cluster, nodes: PeerCluster, one: ServingPeer, two: ServingPeer) -> None:
         consumer = SimpleConsumer(cluster)
         await consumer.fetch(at(0, 0))
         nodes.leaders, nodes.leader_epoch = {"t": [2, 2]}, 1
-        one.trouble = lambda partition: ErrorCode.NOT_LEADER_OR_FOLLOWER
+        one.trouble = lambda partition: code
         assert len((await consumer.fetch(at(0, 0))).records()) == 3
         assert await consumer.get_offsets_before("t", 0, LATEST, 1) == [3]
 
