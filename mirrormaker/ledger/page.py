@@ -156,11 +156,13 @@ class Page:
         return len(self._runs) // _FIELDS if self._packed is None else self._packed.count
 
     @property
-    def order(self) -> tuple[int, int]:
-        """By this pages are in the order in which they were begun, as far as the destination shows."""
+    def order(self) -> tuple[int, int, int]:
+        """By this pages are in the order in which they were begun, as far as the destination shows. Of those
+        that begin anew before anything more was copied the last reaches least far.
+        """
         if self.to_first is not None:
-            return self.to_first, self.first
-        return (-1 if self.behind is None else self.behind), self.first
+            return self.to_first, 1, self.first
+        return (-1, 0, self.first) if self.behind is None else (self.behind, 0, -self.next)
 
     def pack(self) -> None:
         """Take less memory from now on. It may not grow any more."""

@@ -155,7 +155,8 @@ class LedgerRecorder:
         the destination offset before which all is that others have written down.
         """
         for book, first in zip(self._of(source), positions, strict=False):
-            ends = [page.to_next for page in (*book.pages, book.live) if page is not None]
+            pages = [page for page in (*book.pages, book.live) if page is not None]
+            ends = [end for page in pages for end in (page.to_next, page.behind)]
             ends += [known.get(book.lane), book.behind]
             book.live = None
             book.first, book.told, book.is_anew = first, min(first, book.told), True

@@ -516,7 +516,7 @@ def test_a_source_that_lost_its_end_is_known_to_whoever_begins_before_anything_m
     mirror.recorder.advance({SOURCE: (end,)})
     mirror.settle()
     assert mirror.ledger.next == end
-    assert reached(mirror) == (end, (end, 1) if end else None)
+    assert reached(mirror) == (end, None)
     mirror.committed = end
     mirror.crash(writes=False)
     mirror.copy([True] * 2)
@@ -581,6 +581,47 @@ def test_which_epoch_began_in_a_page_that_is_gone_is_known_as_long_as_others_tel
     began = 2 * (RUNS_MAX + 100)
     assert [known.epochs.before(at) for at in (2 * RUNS_MAX + 3, began, began + 1)] == [3, 3, 5]
     assert known.epochs.end_of(4) == began
+
+
+def test_the_epoch_before_where_a_log_parts_is_known_before_anything_more_is_copied() -> None:
+    mirror = Mirror()
+    for mirror.epoch in (1, 4):
+        mirror.copy([True] * 6)
+    mirror.settle()
+    mirror.epochs.cut(8)
+    mirror.recorder.restart(SOURCE, (8,), {})
+    mirror.recorder.advance({SOURCE: (8,)})
+    mirror.settle()
+    assert reached(mirror) == (8, (8, 4))
+    mirror.epochs.cut(5)
+    mirror.recorder.restart(SOURCE, (5,), {})
+    mirror.recorder.advance({SOURCE: (5,)})
+    mirror.settle()
+    assert reached(mirror) == (5, (5, 1))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_source_that_loses_more_before_anything_is_copied_again_has_lost_all_of_that(
+    is_killed: bool,
+) -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 12)
+    mirror.settle()
+    for end in (8, 5):
+        mirror.recorder.restart(SOURCE, (end,), {LANE: 12})
+        mirror.position = end
+        mirror.recorder.advance({SOURCE: (end,)})
+        mirror.settle()
+        assert mirror.ledger.next == end
+        if is_killed:
+            mirror.committed = end
+            mirror.crash(writes=False)
+    mirror.copy([True] * 6)
+    mirror.settle()
+    assert mirror.ledger.next == 11
+    assert [mirror.ledger.forward(at).offset for at in (4, 5, 8, 10)] == [4, 12, 15, 17]
+    known = [part for each in passes_of(mirror.ledger.pages()) for part in each.copied_parts(Range(0, 99))]
+    assert joined(known) == [Range(0, 11)]
 
 
 def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
