@@ -72,11 +72,14 @@ class PositionCommits:
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
         partitions = self._machine.partitions
-        held = {source: partitions[source] for source in positions}
+        held = {source: (partitions[source], partitions[source].logs_gone) for source in positions}
 
         def is_held(source: TopicPartition) -> bool:
-            """Whether it was not lost meanwhile: who has it then may have stored more."""
-            return partitions.get(source) is held[source]
+            """Whether it was not lost meanwhile: who has it then may have stored more. Nor its source the end
+            of its log.
+            """
+            partition, logs_gone = held[source]
+            return partitions.get(source) is partition and partition.logs_gone == logs_gone
 
         reached = self._reached(positions)
         written = await self._write_down(positions, reached)
@@ -91,7 +94,10 @@ class PositionCommits:
         }
         stored = {
             source: StoredPosition(
-                each.position, topic_id(source), each.note, held[source].epochs.told_before(each.position)
+                each.position,
+                topic_id(source),
+                each.note,
+                partitions[source].epochs.told_before(each.position),
             )
             for source, each in kept.items()
         }

@@ -311,6 +311,7 @@ class Lane:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
         self.position = offset
         self.acknowledged = min(self.acknowledged, offset)
+        self.committed = min(self.committed, offset)
         for chunk in self.queue:
             chunk.is_former |= chunk.next_offset > offset
             chunk.next_offset = min(chunk.next_offset, offset)

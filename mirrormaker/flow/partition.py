@@ -49,6 +49,7 @@ class Partition:
         "is_released",
         "lanes",
         "last_timestamp",
+        "logs_gone",
         "obstacle",
         "origin_floors",
         "position",
@@ -84,6 +85,8 @@ class Partition:
         """The source offset to fetch next: the least of all lanes."""
         self.epochs = ReadEpochs(position, leader_epoch)
         """Of all that was read."""
+        self.logs_gone = 0
+        """How often what was read from some offset on turned out to be of a log that is gone."""
         self.trouble: Trouble | None = None
         """Why it stands until somebody has it go on; what is queued goes on in any case."""
         self.lanes = tuple(
@@ -253,6 +256,7 @@ class Partition:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
         self.position = self.alone_until = offset
         self.epochs.cut(0)
+        self.logs_gone += 1
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
             lane.begin_anew(offset)
@@ -261,11 +265,13 @@ class Partition:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
         self.position = self.alone_until = offset
         self.epochs.cut(offset)
+        self.logs_gone += 1
         for lane in self.lanes:
             lane.return_to(offset)
 
     def return_lanes_to(self, offset: int) -> None:
         """The same where `position` is not beyond: lanes may be further."""
+        self.logs_gone += 1
         for lane in self.lanes:
             if lane.position > offset:
                 lane.return_to(offset)

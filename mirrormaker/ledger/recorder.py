@@ -247,6 +247,15 @@ class LedgerRecorder:
         """Whether something of these changed since it was settled."""
         return any(book.is_changed for book in self._of(*sources))
 
+    def owing_cuts(self, sources: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of which it is not written yet that their log is another than before."""
+        return {
+            book.lane.source
+            for book in self._of(*sources)
+            if book.is_changed
+            and any(page.is_anew for page in book.pages[0 if book.settled is None else 1 :])
+        }
+
     def settled(self, due: Due) -> None:
         """All of `due` has been written."""
         for lane, (page, mark) in due.states.items():

@@ -5,7 +5,8 @@ written before the positions that they lead to are committed: a crash leaves no 
 was copied and not yet written down is copied again, from the committed position on. Of whom such copies are
 show notes of the producers, written before the first record is sent. Where delivery is exactly once pages are
 part of the transactions instead (`bucket_ledger`). While the topic cannot be written positions wait; where
-the mirror has no right to it, copying goes on without, and says so.
+the mirror has no right to it, copying goes on without, and says so. At most once positions come before
+records, and pages after them, but for those that say that the source has another log than before.
 
 Owned by the route's event loop; `run` is a task of it.
 """
@@ -349,9 +350,12 @@ class RouteLedger:
         if self._delivery is Delivery.EXACTLY_ONCE:
             return positions  # these are in force already, and the pages with them
         self.recorder.advance(reached)
-        if self._delivery is Delivery.AT_MOST_ONCE:
-            return positions  # these come before the records: see `run`
-        return positions if await self._write_due() else {}
+        owing: Collection[TopicPartition] = positions
+        if self._delivery is Delivery.AT_MOST_ONCE:  # these come before the records: see `run`
+            owing = self.recorder.owing_cuts(positions)
+        if not owing or await self._write_due():
+            return positions
+        return {source: at for source, at in positions.items() if source not in owing}
 
     async def write_rest(self) -> None:
         if self._delivery is Delivery.AT_MOST_ONCE and self.recorder.pending_pages:

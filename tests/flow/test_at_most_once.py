@@ -38,7 +38,7 @@ from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.transit import RouteTransit
-from mirrormaker.flow.trouble import went_back
+from mirrormaker.flow.trouble import Divergence, diverged, went_back
 from mirrormaker.flow.ways import in_turn
 from mirrormaker.topology.model import (
     ClusterName,
@@ -448,6 +448,32 @@ def test_nothing_is_sent_while_the_group_may_store_that_it_was_not() -> None:
     world.crash()
     world.finish()
     assert (world.arrived(), world.told) == (Counter(range(20)), 0)
+
+
+def test_what_takes_the_place_of_what_the_source_lost_is_not_sent_before_the_group_knows() -> None:
+    world = World(lanes=1)
+    for _ in range(2):
+        world.write(10)
+        world.fetch()
+        world.commit()
+        world.settle_commit()
+        world.perform()
+        world.serve()
+    assert (world.arrived(), world.stored.position) == (Counter(range(20)), 20)
+    lost = diverged(SOURCE, 20, None, Divergence(epoch=1, end_offset=10))
+    assert lost is not None
+    world.batches.pop()
+    world.end = 10
+    world.machine.go_on(lost)
+    world.write(5)
+    world.fetch()
+    world.perform()
+    assert world.wire == []
+    world.commit()
+    assert world.pending[SOURCE].position == 15
+    world.settle_commit()
+    world.perform()
+    assert len(world.wire) == 1
 
 
 def test_a_lane_that_went_back_does_not_keep_another_from_sending_what_it_has() -> None:

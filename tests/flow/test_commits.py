@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from broker.client.group_offsets import OffsetsRefusedError
@@ -37,14 +38,14 @@ class Surroundings:
         self.unauthorized: set[TopicPartition] = set()
         self.told: list[TopicPartition] = []
         """What the delivery was told is stored."""
-        partition: Any = SimpleNamespace(lanes=[self], epochs=ReadEpochs(0, -1))
+        partition: Any = SimpleNamespace(lanes=[self], epochs=ReadEpochs(0, -1), logs_gone=0)
         self.partitions: dict[TopicPartition, Any] = dict.fromkeys((SOURCE, OTHER), partition)
 
     def commits(self) -> PositionCommits:
         machine = SimpleNamespace(
             uncommitted=lambda: {SOURCE: self.reached} if self.reached != self.committed else {},
             partitions=self.partitions,
-            committed=lambda positions: setattr(self, "committed", positions[SOURCE]),
+            committed=lambda positions: setattr(self, "committed", positions.get(SOURCE, self.committed)),
         )
         reader = SimpleNamespace(
             ranges=SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID),
@@ -113,6 +114,29 @@ def test_what_the_source_refuses_of_one_partition_holds_back_no_other() -> None:
         around.unauthorized = {SOURCE, OTHER}
         await around.commits().commit(lambda: {SOURCE: 11, OTHER: 10})
         assert (around.told, around.committed) == ([SOURCE], 10)
+
+    run(main)
+
+
+@pytest.mark.parametrize("awaited", ["answers", "is_writable"])
+def test_a_position_of_a_log_that_is_gone_by_the_answer_is_none_that_is_stored(awaited: str) -> None:
+    """At most once what the source has in its place is not sent before the group knows."""
+
+    async def main() -> None:
+        around = Surroundings()
+        around.reached = 10
+        around.is_writable.clear()
+        committing = asyncio.create_task(around.commits().commit(lambda: {SOURCE: 10}))
+        await until(lambda: bool(around.written))
+        if awaited == "answers":
+            around.is_writable.set()
+            await until(lambda: bool(around.asked))
+        around.partitions[SOURCE].logs_gone += 1
+        around.is_writable.set()
+        around.answers.set()
+        await committing
+        assert (around.asked, around.told) == ([10] * (awaited == "answers"), [])
+        assert around.committed == 0
 
     run(main)
 

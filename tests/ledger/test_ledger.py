@@ -624,6 +624,22 @@ def test_a_source_that_loses_more_before_anything_is_copied_again_has_lost_all_o
     assert joined(known) == [Range(0, 11)]
 
 
+def test_that_a_log_is_another_is_owed_until_it_is_written() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 10)
+    assert mirror.recorder.owing_cuts([SOURCE]) == set()
+    mirror.recorder.restart(SOURCE, (6,), {})
+    mirror.recorder.advance({SOURCE: (6,)})
+    assert mirror.recorder.owing_cuts([SOURCE]) == {SOURCE}
+    mirror.settle()
+    mirror.position = 6
+    mirror.copy([True] * 3)
+    assert mirror.recorder.owing_cuts([SOURCE]) == set()
+    mirror.recorder.restart(SOURCE, (8,), {})
+    mirror.recorder.advance({SOURCE: (8,)})
+    assert mirror.recorder.owing_cuts([SOURCE]) == {SOURCE}
+
+
 def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
     pages = [Page(first) for first in (0, 10)]
     for page, mark in zip(pages, (EpochMark(10, 3), None), strict=True):
