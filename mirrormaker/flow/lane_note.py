@@ -94,6 +94,16 @@ def read_note(position: int, note: str) -> LaneNote | None:
     return LaneNote(place, there)
 
 
+def there_in(position: int, note: str) -> LanePositions | None:
+    """Before which each lane had everything; one for all of them where the note names none. None: it does not
+    say.
+    """
+    if note.isdecimal():
+        return (int(note),)
+    lanes = read_note(position, note)
+    return None if lanes is None else lanes.there
+
+
 def arrears_in(position: int, note: str) -> Arrears | None:
     """None: the destination had everything, or the note does not say."""
     if note.isdecimal():

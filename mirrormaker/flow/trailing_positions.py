@@ -9,13 +9,15 @@ A position that somebody has set, as `seek` and other tools do, names no topic: 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from operator import lt
 
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.books import Books, Reached
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.group_positions import StartingPoint
-from mirrormaker.flow.lane_note import arrears_in
+from mirrormaker.flow.lane_note import arrears_in, there_in
+from mirrormaker.flow.transaction_steps import LanePositions
 
 _log = logger("positions")
 
@@ -28,10 +30,12 @@ async def gone_on(
 ) -> dict[TopicPartition, StartingPoint]:
     """Where those of them go on that are farther than their `points`, which the group told: up to what the
     source has lost of what was `reached`. Those stay whose leader epoch is known, and not that of where they
-    would go on: should the source have lost what lies between, nothing would show it.
+    would go on: should the source have lost what lies between, nothing would show it; or is older there, in
+    a log that is gone. What lanes lacked as a point was stored is lacking no more where it is written that it
+    has arrived.
     """
     trailing = [
-        points[each.source].placed(each)
+        _had(points[each.source]).placed(each)
         for each in assignments
         if each.source in reached and _may_trail(points[each.source])
     ]
@@ -39,12 +43,14 @@ async def gone_on(
     found: dict[TopicPartition, StartingPoint] = {}
     for each in trailing:
         point, lanes = points[each.source], copied.get(each.source, ())
+        if _lacks(point, each, lanes):
+            continue
         if point.lost is not None:
             lanes = tuple(min(lane, point.lost[0]) for lane in lanes)
         stored, at = min(point.lanes), min(lanes, default=-1)
         epoch = reached[each.source].epoch_before(at)
-        shows_loss = epoch >= 0 or point.leader_epoch < 0
-        if lanes and shows_loss and (point.lost is None or at > stored):
+        shows_loss = epoch >= point.leader_epoch
+        if lanes and shows_loss and (point.lost is None or at > stored or _had(point) != point):
             found[each.source] = point._replace(
                 lanes=lanes,
                 destinations=each.destinations,
@@ -93,5 +99,22 @@ def _is_of_gone_log(point: StartingPoint, reached: Reached) -> bool:
 
 def _may_trail(point: StartingPoint) -> bool:
     is_own = point.names_topic and point.former_position is None
-    has_arrears = arrears_in(min(point.lanes), point.note) is not None
-    return is_own and not point.former and not has_arrears
+    return is_own and not point.former
+
+
+def _had(point: StartingPoint) -> StartingPoint:
+    """The same at what its lanes had as it was stored."""
+    there = there_in(min(point.lanes), point.note)
+    if there is None or len(there) != len(point.lanes):
+        return point
+    return point._replace(lanes=tuple(map(min, there, point.lanes)))
+
+
+def _lacks(point: StartingPoint, assignment: Assignment, lanes: LanePositions) -> bool:
+    """Whether it may be that one lacks something of what lies before where it goes on by the point."""
+    if arrears_in(min(point.lanes), point.note) is None:
+        return False
+    if _had(point) == point:
+        return True
+    own = point.lanes if len(point.lanes) == len(lanes) else point.lanes * len(lanes)
+    return not lanes or any(map(lt, lanes, own))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,10 +23,17 @@ KNOWN, UNKNOWN = Reached(80, EpochMark(80, 4), STARTS), Reached(80, EpochMark(70
 
 
 class Ledger:
-    """What is written of the source: copied up to 80."""
+    """What is written of the source: copied up to 80, or less."""
+
+    def __init__(self, end: int = 80) -> None:
+        self._end = end
 
     async def gone_on(self, assignments: list[Assignment]) -> dict[TopicPartition, tuple[int, ...]]:
-        return {each.source: (80,) for each in assignments}
+        return {
+            each.source: (self._end,) * len(each.destinations)
+            for each in assignments
+            if any(at < self._end for at in (each.lane_positions or (each.position,)))
+        }
 
     async def written(self, assignments: list[Assignment], _: object) -> Written:
         return Written(stood={each.source: Place((80,), destinations=(DESTINATION,)) for each in assignments})
@@ -53,6 +61,36 @@ def test_what_is_behind_what_was_copied_goes_on_as_far_as_a_loss_would_show(
     told = {source: (*each.lanes, each.leader_epoch) for source, each in found.items()}
     assert told == ({} if goes_on is None else {SOURCE: goes_on})
     assert [(each.stored, each.lost) for each in found.values()] == [(position, lost)] * len(found)
+
+
+@pytest.mark.parametrize(
+    ("note", "lanes", "end", "lost", "goes_on"),
+    [
+        ("45", (50,), 80, None, 80),
+        ("45", (50,), 50, None, 50),  # all that was on its way arrived, and nothing more came
+        ("45", (50,), 49, None, None),
+        ("45", (50,), 45, None, None),
+        ("45", (50,), 80, (60, 80), 60),
+        ("45", (50,), 80, (50, 80), 50),
+        ('{"lanes":[50,70],"to":[["jfk.flights",0,2]],"there":[45,62]}', (50, 70), 80, None, 80),
+        ('{"lanes":[50,70],"to":[["jfk.flights",0,2]],"there":[45,62]}', (50, 70), 69, None, None),
+    ],
+)
+def test_what_is_written_to_have_arrived_is_not_lacking_where_a_position_came_back_that_says_so(
+    note: str, lanes: tuple[int, ...], end: int, lost: tuple[int, int] | None, goes_on: int | None
+) -> None:
+    destinations = tuple(DESTINATION._replace(partition=number) for number in range(len(lanes)))
+    assignment = replace(ASSIGNMENT, destinations=destinations)
+    point = StartingPoint(lanes, note, 3, destinations if len(lanes) > 1 else (), names_topic=True, lost=lost)
+    ledger: Any = Ledger(end)
+    found = asyncio.run(gone_on(ledger, [assignment], {SOURCE: point}, {SOURCE: KNOWN}))
+    told = {source: (each.lanes, each.note) for source, each in found.items()}
+    assert told == ({} if goes_on is None else {SOURCE: ((goes_on,) * len(lanes), "")})
+
+
+def test_what_is_written_of_a_log_that_is_gone_is_not_where_a_position_of_a_later_one_goes_on() -> None:
+    point = StartingPoint((50,), leader_epoch=5, names_topic=True)
+    assert asyncio.run(gone_on(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: KNOWN})) == {}
 
 
 @pytest.mark.parametrize(
