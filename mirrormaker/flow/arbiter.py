@@ -110,7 +110,7 @@ class Arbiter:
         """Whoever tells of a trouble may do so only once."""
         self._awaiting: set[TopicPartition] = set()
         """Partitions that have yet to come past what they stood in front of."""
-        self._settling: dict[TopicPartition, asyncio.Event] = {}
+        self._settling: dict[Partition, asyncio.Event] = {}
         """Partitions of which what is on its way is waited for."""
         self._early: list[Trouble] = []
         """Met before `begin`."""
@@ -405,13 +405,16 @@ class Arbiter:
     async def _go_on(self, trouble: Trouble) -> None:
         """Note what is left out, for as long as it takes, and go on behind it."""
         assert self._machine is not None
+        met_by = self._machine.partitions.get(trouble.source)
         if trouble.source.topic != HEARTBEATS_TOPIC:
             await self._note(trouble)
         is_anew = trouble.kind is TroubleKind.TOPIC_RECREATED
         is_copied = not is_anew or await self._is_copied_still(trouble.source.topic)
         self._passing.pop(trouble.source, None)
-        if trouble.kind is TroubleKind.SOURCE_TRUNCATED:
-            await self._settle(trouble.source)
+        if trouble.kind is TroubleKind.SOURCE_TRUNCATED and met_by is not None:
+            await self._settle(met_by)
+            if met_by.is_released:
+                return  # it may have come back from behind that
         if not is_copied or self._is_given_up(trouble):
             return
         partition = self._machine.partitions.get(trouble.source)
@@ -424,23 +427,21 @@ class Arbiter:
         if is_anew:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
 
-    async def _settle(self, source: TopicPartition) -> None:
+    async def _settle(self, partition: Partition) -> None:
         """Have what was read of a log that is gone arrive, as far as that can be in time: whoever writes down
         where records went takes what comes later for the log that there is now.
         """
-        self._settling[source] = asyncio.Event()
+        self._settling[partition] = asyncio.Event()
         self.acknowledged()
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_MS / 1000):
-                await self._settling[source].wait()
-        del self._settling[source]
+                await self._settling[partition].wait()
+        del self._settling[partition]
 
     def acknowledged(self) -> None:
-        """Something has arrived."""
-        for source, is_settled in self._settling.items():
-            assert self._machine is not None
-            partition = self._machine.partitions.get(source)
-            if partition is None or not any(lane.queue for lane in partition.lanes):
+        """Something has arrived, or was given up."""
+        for partition, is_settled in self._settling.items():
+            if not any(lane.queue for lane in partition.lanes):
                 is_settled.set()
 
     async def _note(self, trouble: Trouble) -> None:

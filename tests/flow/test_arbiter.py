@@ -509,6 +509,36 @@ def test_what_is_on_its_way_arrives_before_a_route_goes_on_where_the_source_lost
     assert partition.acknowledged == 90
 
 
+def test_a_partition_that_comes_back_from_behind_what_the_source_lost_does_not_go_back_to_that() -> None:
+    """Another process has gone on there while this one waited for what was on its way."""
+    scene = Scene(FailurePolicies(source_truncated=FailurePolicy.SKIP_AND_RECORD))
+    machine, log = scene.machine, SourceLog()
+    log.append(POSITION)
+    log.append(1)
+    records = log.read(POSITION, 1)
+    answer = FetchedPartition(source=SOURCE, offset=POSITION, records=records, source_end=log.end)
+    machine.fetched([answer], len(records), 0)
+    assert machine.ready(0).requests
+    trouble = replace(trouble_of(TroubleKind.SOURCE_TRUNCATED), position=POSITION + 1)
+    settling = asyncio.Event()
+
+    async def come_back() -> None:
+        await settling.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        scene.leave_and_return(POSITION + 20)
+
+    async def main() -> None:
+        async with asyncio.timeout(arbiter.SETTLE_TIMEOUT_MS / 2_000), asyncio.TaskGroup() as tasks:
+            scene.begin(tasks)
+            scene.on_note = settling.set
+            scene.arbiter.meet(trouble)
+            tasks.create_task(come_back())
+
+    asyncio.run(main())
+    assert (scene.position, scene.stored) == (POSITION + 20, [])
+
+
 @pytest.mark.parametrize("kind", sorted(LASTING - {TroubleKind.TOPIC_DELETED}, key=lambda kind: kind.value))
 @pytest.mark.parametrize("is_released", [False, True])
 def test_a_partition_that_was_sent_elsewhere_stands_no_more(kind: TroubleKind, is_released: bool) -> None:
