@@ -21,3 +21,7 @@ class FormerLanes(NamedTuple):
     def end(self) -> int:
         """From this source offset on nothing is there."""
         return max(self.positions)
+
+    def up_to(self, offset: int) -> FormerLanes:
+        """What is there of the source offsets before this."""
+        return self._replace(positions=tuple(min(each, offset) for each in self.positions))

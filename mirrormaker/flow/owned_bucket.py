@@ -102,6 +102,8 @@ class OwnedBucket:
         self._producers: dict[int, _Producer] = {}
         self._arrived: dict[tuple[int, TopicPartition], list[Arrival]] = defaultdict(list)
         """By origin and source, what the transaction at hand brought from elsewhere."""
+        self._logs_gone: dict[TopicPartition, int] = {}
+        """Of its partitions, as they joined."""
 
     async def open(self) -> ProducerIdentity:
         """Become the only one who can write the bucket, under this. Raises BrokerError."""
@@ -141,6 +143,11 @@ class OwnedBucket:
     def join(self, partition: Partition, stored: Place | None) -> None:
         """It is copied from where it stands; `stored`: what the destination says of it."""
         self.transaction.join(partition, None if stored is None else stored.lanes)
+        self._logs_gone[partition.source] = 0 if stored is None else stored.logs_gone
+
+    def logs_gone(self, partition: Partition) -> int:
+        """How often its log became another, as the destination is told it."""
+        return self._logs_gone[partition.source] + partition.logs_gone
 
     def note_arrival(self, copied: Copied, partition: Partition) -> None:
         """Records from elsewhere have arrived."""
@@ -185,7 +192,8 @@ class OwnedBucket:
         path = self._terrain.path_of(origin)
         for source, lanes in positions.items():
             partition = partitions[source]
-            place = Place(lanes, destinations=tuple(lane.destination for lane in partition.lanes))
+            destinations = tuple(lane.destination for lane in partition.lanes)
+            place = Place(lanes, destinations=destinations, logs_gone=self.logs_gone(partition))
             if origin == HOME:
                 epoch = partition.epochs.told_before(min(lanes))
                 place = place._replace(leader_epoch=epoch, former=partition.former)

@@ -256,7 +256,7 @@ class Partition:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
         self.position = self.alone_until = offset
         self.epochs.cut(0)
-        self.logs_gone += 1
+        self._lose_from(offset)
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
             lane.begin_anew(offset)
@@ -265,13 +265,19 @@ class Partition:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
         self.position = self.alone_until = offset
         self.epochs.cut(offset)
-        self.logs_gone += 1
+        self._lose_from(offset)
         for lane in self.lanes:
             lane.return_to(offset)
 
     def return_lanes_to(self, offset: int) -> None:
         """The same where `position` is not beyond: lanes may be further."""
-        self.logs_gone += 1
+        self._lose_from(offset)
         for lane in self.lanes:
             if lane.position > offset:
                 lane.return_to(offset)
+
+    def _lose_from(self, offset: int) -> None:
+        """What is known to be there of source offsets from here on is of a log that is gone."""
+        self.logs_gone += 1
+        self.origin_floors.clear()
+        self.former = tuple(each.up_to(offset) for each in self.former)

@@ -88,7 +88,7 @@ class PassingOrigins:
         if bucket.transaction.identity(origin) is None:
             self._want(bucket, origin, partition.source)
             return False
-        self._find_floors(partition, origin)
+        self._find_floors(partition, origin, bucket.logs_gone(partition))
         return True
 
     def awaits_refused(self, source: TopicPartition) -> bool:
@@ -134,8 +134,10 @@ class PassingOrigins:
         if isinstance(error, ProtocolError):
             self._on_refused(self._wanted[wanted] & bucket.transaction.sources, error.code, str(error))
 
-    def _find_floors(self, partition: Partition, origin: int) -> None:
-        """Before which offsets the destination has what comes from there; the books are told where."""
+    def _find_floors(self, partition: Partition, origin: int, logs_gone: int) -> None:
+        """Before which offsets the destination has what comes from there; the books are told where. What was
+        stored of a log that was another says nothing beyond the position.
+        """
         path = self.provenance.been(origin)
         value = self._kept.get(self._id_of(partition.source).on(path).key())
         if value is None:
@@ -143,6 +145,9 @@ class PassingOrigins:
             return
         try:
             place = place_in(value, [lane.destination for lane in partition.lanes])
+            if place.logs_gone != logs_gone:
+                partition.origin_floors[origin] = ()
+                return
             if any(each.end > partition.acknowledged for each in place.former):
                 raise ValueError("its topics at the destination have other partitions now")
         except ValueError as error:

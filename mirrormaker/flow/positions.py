@@ -14,7 +14,8 @@ Records that were not born at the source have positions of their own, which coun
 `bucket_transaction`): the key has "path": [CLUSTER ID, ...] too, the value "arrived": what the transaction
 that wrote it brought, as [LANE, FIRST SOURCE OFFSET, RECORDS, DESTINATION OFFSET, CHECKSUM THERE, AT THE
 SOURCE], the last three null where they are not known. Where the destination offset is not, it counts source
-offsets instead of records: some of them may be of others.
+offsets instead of records: some of them may be of others. Both have "logs_gone": N where the source's log has
+become another, as it lost its end: what came on a path counts only where both say the same.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ class Place(NamedTuple):
     """Where each lane leads."""
     former: tuple[FormerLanes, ...] = ()
     """Of topics that have another number of partitions now: what is there beyond the positions."""
+    logs_gone: int = 0
+    """How often the source's log became another before that, as it lost its end."""
 
 
 def transactional_id(route: str, key: ProducerKey, path: tuple[ClusterId, ...] = ()) -> str:
@@ -131,6 +134,8 @@ def value_of(route: str, place: Place) -> Document:
         value["former"] = [{"topic": each.topic, "positions": list(each.positions)} for each in former]
     if place.leader_epoch >= 0:
         value["leader_epoch"] = place.leader_epoch
+    if place.logs_gone:
+        value["logs_gone"] = place.logs_gone
     if place.arrived:
         value["arrived"] = [list(each) for each in place.arrived]
     return value
@@ -159,10 +164,11 @@ def place_in(value: Document, destinations: Sequence[TopicPartition]) -> Place:
         )
         led = tuple(TopicPartition(*each) for each in value.get("to", ()))
         lanes = tuple(map(int, value.get("lanes", ())))
+        logs_gone = int(value.get("logs_gone", 0))
     except (TypeError, KeyError) as error:
         raise ValueError(f"{value!r} is no place") from error
     to = tuple(destinations)
-    place = Place(lanes or (position,) * len(to), epoch, arrived, to, former)
+    place = Place(lanes or (position,) * len(to), epoch, arrived, to, former, logs_gone)
     if not lanes or led == to or (not led and len(lanes) == len(to)):
         return place
     if len(led) != len(lanes):

@@ -145,9 +145,8 @@ class _PartitionWork:
         if not isinstance(topic.steps, TopicSteps):
             self._steps = topic.steps
         elif topic.deep_reason not in (None, DeepReason.FORCED):
-            policy = route.topics.partitions
-            number, former = partition.source.partition, partition.former
-            self._steps = PartitionSteps(topic.steps, lane_map, policy, number, former)
+            policy, number = route.topics.partitions, partition.source.partition
+            self._steps = PartitionSteps(topic.steps, lane_map, policy, number, partition)
         self._config: IntakeConfig | None = None
         self._made_of: tuple[IntakeConfig, BatchLimit, Mapping[int, BatchLimit]] | None = None
 
@@ -183,27 +182,24 @@ class PartitionSteps:
         lanes: LaneMap,
         policy: PartitionPolicy,
         partition: int,
-        former: tuple[FormerLanes, ...] = (),
+        copied: Partition | None = None,
     ) -> None:
-        """`former`: see `Partition`."""
+        """`copied`: the partition at work, None where nothing is copied."""
         self._steps = steps
         self._targets = lanes.targets
         self._policy = policy
         self._partition = partition
-        self._former = former
+        self._copied = copied
 
     def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
         """See `Steps`. What is at the destination since its topic had other partitions is left out."""
         made = self._steps.apply(record, self._partition)
-        if self._former:
-            made = [work for work in made if not self._is_there(work)]
+        if self._copied is not None and (former := self._copied.former):
+            made = [work for work in made if not self._is_there(work, former)]
         return [self._sent(work) for work in made]
 
-    def _is_there(self, work: RecordAtWork) -> bool:
-        return any(
-            former.topic == work.to and had_then(former, self._policy, work.record())
-            for former in self._former
-        )
+    def _is_there(self, work: RecordAtWork, former: Sequence[FormerLanes]) -> bool:
+        return any(each.topic == work.to and had_then(each, self._policy, work.record()) for each in former)
 
     def _sent(self, work: RecordAtWork) -> tuple[int, Record]:
         lanes = self._targets.get(work.to)

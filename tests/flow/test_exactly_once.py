@@ -20,13 +20,15 @@ from mirrormaker.flow.delivery import KnownStart
 from mirrormaker.flow.exactly_once import ExactlyOnce
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.owned_bucket import OwnedBucket
+from mirrormaker.flow.passing_origins import PassingOrigins
 from mirrormaker.flow.positions import POSITIONS_AT, Place, SourceId, value_of
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import LanePositions, TransactionTerms
-from mirrormaker.flow.trouble import Trouble, refused
+from mirrormaker.flow.trouble import SourceRange, Trouble, out_of_range, refused
 from mirrormaker.topology.shared_positions import PositionOwners
 from tests.client.running import run, until
 from tests.plan.worlds import route as a_route
@@ -34,6 +36,12 @@ from tests.plan.worlds import route as a_route
 SOURCE, COPY = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
 ELSEWHERE = 1
 """An origin."""
+
+
+def lost_behind(end: int) -> Trouble:
+    trouble = out_of_range(SOURCE, 110, -1, SourceRange(start=0, end=end))
+    assert trouble is not None
+    return trouble
 
 
 class Kept:
@@ -389,7 +397,9 @@ class Refusing:
             committed=self.stored.get,
         )
         work: Any = SimpleNamespace(set=lambda: None)
-        return SimpleNamespace(transaction=transaction, key=self.key, work=work, task=None)
+        return SimpleNamespace(
+            transaction=transaction, key=self.key, work=work, task=None, logs_gone=lambda _: 0
+        )
 
     def take(self, fence: Callable[[int], Awaitable[ProducerIdentity]]) -> Any:
         """A bucket; `fence` is asked for what comes from elsewhere."""
@@ -556,3 +566,53 @@ def test_why_something_from_elsewhere_is_not_taken_over_is_logged_again_once_the
     with capture_logs() as logs:
         run(main)
     assert [each["event"] for each in logs] == ["origin_not_taken_over"] * 2
+
+
+@pytest.mark.parametrize(
+    ("written", "stored", "gone_since", "floors"),
+    [(0, 0, 0, (150,)), (0, 1, 0, ()), (1, 1, 0, (150,)), (1, 0, 1, (150,)), (0, 0, 1, ())],
+)
+def test_how_far_records_from_elsewhere_had_come_in_a_log_that_is_gone_leaves_nothing_out(
+    written: int, stored: int, gone_since: int, floors: tuple[int, ...]
+) -> None:
+    """What there is in its place would be taken for what is at the destination already. The last but one: a
+    process was killed between the commits of what it had copied of the log in its place.
+    """
+    ignored: Any = None
+    machine = FlowMachine(FlowConfig())
+    machine.assign([Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=110)])
+    partition = machine.partitions[SOURCE]
+    bucket = OwnedBucket(ProducerKey(0, 0, None), ignored, None)
+    identity = ProducerIdentity(7, 0)
+    bucket.transaction = BucketTransaction(
+        bucket.key, identity, POSITIONS_AT, TransactionTerms(interval_ms=100), 0
+    )
+    bucket.transaction.take_origin(ELSEWHERE, identity)
+    bucket.join(partition, Place((110,), logs_gone=stored))
+    for _ in range(gone_since):
+        machine.go_on(lost_behind(100))
+    kept: Any = SimpleNamespace(get=lambda key: value_of("mine", Place((150,), logs_gone=written)))
+    provenance: Any = SimpleNamespace(been=lambda _: ("lhr",))
+    passing = PassingOrigins(
+        provenance,
+        kept,
+        None,
+        bucket_of=lambda _: bucket,
+        is_held=lambda _: True,
+        id_of=lambda source: SourceId(cluster_id=None, topic_id=NO_TOPIC_ID, partition=source, to="copy"),
+        on_refused=lambda *_: None,
+        on_taken=lambda _: None,
+    )
+    assert passing.is_ready(partition, ELSEWHERE)
+    assert partition.origin_floors == {ELSEWHERE: floors}
+
+
+def test_what_was_known_of_records_from_elsewhere_is_found_anew_once_the_log_is_another() -> None:
+    machine = FlowMachine(FlowConfig())
+    machine.assign([Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=110)])
+    partition = machine.partitions[SOURCE]
+    partition.origin_floors[ELSEWHERE] = (105,)
+    partition.former = (FormerLanes("copy", (120, 90)),)
+    machine.go_on(lost_behind(100))
+    assert (partition.origin_floors, partition.logs_gone) == ({}, 1)
+    assert partition.former == (FormerLanes("copy", (100, 90)),)
