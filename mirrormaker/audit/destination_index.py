@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.ranges import Range, is_any_held, joined
+from mirrormaker.audit.ranges import Range, holds, is_any_held, joined
 
 
 class _Owned(NamedTuple):
@@ -33,7 +33,7 @@ class DestinationIndex:
 
     def is_contested(self, offset: int) -> bool:
         """Whether several records were written there: the destination has lost its end, or was made anew."""
-        return is_any_held(self._contested, Range(offset, offset + 1))
+        return holds(self._contested, offset)
 
     def is_any_contested(self, within: Range) -> bool:
         """Whether several records were written to any of these places."""

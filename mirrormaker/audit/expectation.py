@@ -12,7 +12,7 @@ from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.entries import Entry, columns_of, items_of
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.lane_runs import Pass, Whereabouts
-from mirrormaker.audit.ranges import Range, is_any_held
+from mirrormaker.audit.ranges import Range, holds, is_any_held
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.record import RecordError
@@ -103,7 +103,7 @@ class Expectation:
             and (self.copied_to is None or entry.next <= self.copied_to)
             and header.producer_id not in self.carried_ids
             and not is_any_held(self.returned, Range(header.base_offset, entry.next))
-            and not any(each.first < entry.next and each.next > header.base_offset for each in self.notes)
+            and not is_any_held(self.notes, Range(header.base_offset, entry.next))
         )
 
     def items(self, entry: Entry, within: Range) -> list[Item]:
@@ -134,7 +134,7 @@ class Expectation:
 
     def _is_returned(self, offset: int) -> bool:
         """Whether it came from the destination, and was not copied there once more."""
-        return is_any_held(self.returned, Range(offset, offset + 1)) and not self._is_any_copied(offset)
+        return holds(self.returned, offset) and not self._is_any_copied(offset)
 
     def _is_any_copied(self, offset: int) -> bool:
         return any(each.has_copy_of(offset) for each in self.copied)
@@ -158,7 +158,7 @@ class Expectation:
 
     def _said_of(self, offset: int) -> Outcome | None:
         """What notes and the route's position say of a record that is no copy."""
-        if any(each.first <= offset < each.next for each in self.notes):
+        if holds(self.notes, offset):
             return Outcome.NOTED
         if self.copied_to is not None and offset >= self.copied_to:
             return Outcome.PENDING

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from broker.types import TopicPartition
+from mirrormaker.audit.ranges import Range
 
 
 class DifferenceKind(Enum):
@@ -140,6 +141,21 @@ class Findings:
             self.differences[-1] = _longer(last, difference.count)
         elif len(self.differences) < DIFFERENCES_KEPT:
             self.differences.append(difference)
+
+    def add_missing(
+        self, source: TopicPartition, records: Range, destination: TopicPartition, at: int | None
+    ) -> None:
+        """Records of these source offsets are not at the destination; `at`: where the first belongs."""
+        self.add(
+            Difference(
+                kind=DifferenceKind.MISSING,
+                source=source,
+                source_offset=records.first,
+                destination=destination,
+                destination_offset=at,
+                count=records.length,
+            )
+        )
 
     def merge(self, other: Findings) -> None:
         """Take all of the other's in."""

@@ -25,7 +25,7 @@ from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, may_lack, pass_before
 from mirrormaker.audit.log_reader import LogReader
-from mirrormaker.audit.ranges import Range, joined, outside, total
+from mirrormaker.audit.ranges import Range, holds, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.source_reading import SourceReading
 from mirrormaker.topology.model import Delivery
@@ -235,7 +235,7 @@ class GapAudit:
             known = [
                 each
                 for each in origins.get(item.content, ())
-                if is_any or _is_in(holes, each.offset) or _is_in(lost, each.offset)
+                if is_any or holds(holes, each.offset) or holds(lost, each.offset)
             ]
             if not known:
                 left.append(item)
@@ -243,12 +243,12 @@ class GapAudit:
             offset, is_filtered = next((each for each in known if each.offset not in taken), known[0])
             is_again = offset in taken or any(isinstance(each.place_of(offset), int) for each in passes)
             is_repeated = offset >= reached if item.may_repeat is None else item.may_repeat
-            if not is_again and (not is_filtered or _is_in(holes, offset)):
+            if not is_again and (not is_filtered or holds(holes, offset)):
                 taken.add(offset)
                 found.append(offset)
             elif is_repeated:
                 findings.outcomes[Outcome.REPEATED] += 1
-            elif offset not in taken and _is_in(lost, offset) and may_lack(passes, offset, gap.first):
+            elif offset not in taken and holds(lost, offset) and may_lack(passes, offset, gap.first):
                 taken.add(offset)  # what is known of it is what a seek had copied again
                 findings.outcomes[Outcome.REPEATED] += 1
             else:
@@ -340,10 +340,6 @@ class GapAudit:
         """The source offset behind the last known record before the gap."""
         before = _source_before(passes, gap.first)
         return self._view.begun_at(source, passes) if before is None else before + 1
-
-
-def _is_in(ranges: Sequence[Range], offset: int) -> bool:
-    return any(each.first <= offset < each.next for each in ranges)
 
 
 def _spread(gaps: Sequence[Range], count: int) -> Sequence[Range]:

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 
 from mirrormaker.audit.page_sums import PageSum
-from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.audit.ranges import Range, holds, joined, outside
 from mirrormaker.ledger.page import NOWHERE_KNOWN, Page, PageRun
 
 OFFSET_MAX = (1 << 63) - 1
@@ -71,16 +71,16 @@ class Pass:
 
     def has_copy_of(self, offset: int) -> bool:
         """Whether the record at a source offset was copied, wherever it is."""
-        return self.run_at(offset) is not None or _holds(self._unknown, offset)
+        return self.run_at(offset) is not None or holds(self._unknown, offset)
 
     def place_of(self, offset: int) -> int | Whereabouts:
         """Where the record at a source offset is."""
         run = self.run_at(offset)
         if run is not None:
             return run.to + offset - run.source
-        if _holds(self._unknown, offset):
+        if holds(self._unknown, offset):
             return Whereabouts.SOMEWHERE
-        return Whereabouts.NOWHERE if _holds(self._covered, offset) else Whereabouts.UNRECORDED
+        return Whereabouts.NOWHERE if holds(self._covered, offset) else Whereabouts.UNRECORDED
 
     def place_from(self, offset: int) -> int | None:
         """Where the first record at a source offset or after it is, whose place is known."""
@@ -283,8 +283,3 @@ def _by_log(pages: Iterable[Page], cut_at: int) -> tuple[list[Page], list[list[P
 
 def _source_of(run: PageRun) -> Range:
     return Range(run.source, run.source + run.length)
-
-
-def _holds(ranges: Sequence[Range], offset: int) -> bool:
-    index = bisect_right(ranges, (offset, 1 << 63)) - 1
-    return index >= 0 and offset < ranges[index].next

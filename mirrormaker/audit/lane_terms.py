@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind
 from mirrormaker.audit.lane_runs import OtherPasses
-from mirrormaker.audit.ranges import NOTHING, Range
+from mirrormaker.audit.ranges import NOTHING, Range, holds
 from mirrormaker.topology.model import Delivery
 
 
@@ -46,7 +46,7 @@ class LaneTerms:
     def may_be_lost(self, offset: int) -> bool:
         """Whether at most once may have lost the record at a source offset, or not told the ledger of it."""
         is_lossy = self.delivery is Delivery.AT_MOST_ONCE
-        return is_lossy or any(each.first <= offset < each.next for each in self.lost)
+        return is_lossy or holds(self.lost, offset)
 
     def difference(
         self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
-from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.lost_copies import judge_copies, judge_letters
@@ -142,16 +142,7 @@ class LedgerAudit:
         due = await self._untold.due(source, holes, findings)
         for missing in due.records:
             places = (each.place_from(missing.next) for each in passes)
-            findings.add(
-                Difference(
-                    kind=DifferenceKind.MISSING,
-                    source=source,
-                    source_offset=missing.first,
-                    destination=to,
-                    destination_offset=next((at for at in places if at is not None), None),
-                    count=missing.length,
-                )
-            )
+            findings.add_missing(source, missing, to, next((at for at in places if at is not None), None))
         if not due.unread:
             return None
         return f"nothing tells of {due.unread:,} offsets, too many to be looked at: --deep reads them"

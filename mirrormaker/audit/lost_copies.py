@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.types import TopicPartition
-from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.lost_places import lost_places
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
 
 
@@ -21,19 +21,9 @@ def judge_copies(
     if to in view.to_ends:
         _judge_kept(view, source, to, passes, findings)
         return
-    count = sum(each.count(view.windows[source]) for each in passes)
-    if count:
-        findings.equal -= count
-        findings.add(
-            Difference(
-                kind=DifferenceKind.MISSING,
-                source=source,
-                source_offset=passes[0].source.first,
-                destination=to,
-                destination_offset=None,
-                count=count,
-            )
-        )
+    for missing in joined(part for each in passes for part in each.copied_parts(view.windows[source])):
+        findings.equal -= missing.length
+        findings.add_missing(source, missing, to, None)
 
 
 def judge_letters(view: RouteView, source: TopicPartition, findings: Findings) -> None:
@@ -54,26 +44,15 @@ def _judge_kept(
     view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
 ) -> None:
     start, window = view.to_starts[to], view.windows[source]
-    for each in passes:
-        for run in each.runs_within(window):
-            at_source = Range(run.source, run.source + run.length).within(window)
-            place = run.to + at_source.first - run.source
-            gone = Range(place, min(place + at_source.length, start))
-            findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone.length
-            findings.equal -= gone.length
     runs = [run for each in passes for run in each.known_runs]
+    copied = [Range(run.source, run.source + run.length).within(window) for run in runs]
+    first_kept = [run.source + max(start - run.to, 0) for run in runs]
+    kept = joined(Range(max(each.first, at), each.next) for each, at in zip(copied, first_kept, strict=True))
+    gone = total(part for each in joined(copied) for part in outside(kept, each))
+    findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone
+    findings.equal -= gone
     for lost in lost_places(runs, view.to_reached[to]):
         missing = lost.at(Range(max(lost.to, start), lost.to_next)).source.within(window)
-        if not missing.length:
-            continue
-        findings.equal -= missing.length
-        findings.add(
-            Difference(
-                kind=DifferenceKind.MISSING,
-                source=source,
-                source_offset=missing.first,
-                destination=to,
-                destination_offset=lost.to + missing.first - lost.source.first,
-                count=missing.length,
-            )
-        )
+        if missing.length:
+            findings.equal -= missing.length
+            findings.add_missing(source, missing, to, lost.to + missing.first - lost.source.first)

@@ -54,8 +54,11 @@ def lost_places(runs: Sequence[PageRun], end: int) -> list[Placed]:
     gone: defaultdict[int, list[Range]] = defaultdict(list)
     for each in lost:
         gone[each.to - each.source.first].append(each.source)
+    gone_by_shift = {shift: joined(parts) for shift, parts in gone.items()}
     there = joined(
-        part for each in placed for part in outside(joined(gone[each.to - each.source.first]), each.source)
+        part
+        for each in placed
+        for part in outside(gone_by_shift.get(each.to - each.source.first, ()), each.source)
     )
     return sorted(
         Placed(part, each.to + part.first - each.source.first)
@@ -152,6 +155,8 @@ def _without_repeats(lost: Iterable[Placed]) -> Iterator[Placed]:
     """What was lost at several places once, where it was last."""
     told: list[Range] = []
     for each in sorted(lost, key=attrgetter("to"), reverse=True):
-        for part in list(outside(told, each.source)):
+        begun = max(bisect_right(told, (each.source.first, each.source.first)) - 1, 0)
+        end = bisect_left(told, (each.source.next, 0))
+        for part in outside(told[begun:end], each.source):
             yield Placed(part, each.to + part.first - each.source.first)
-        told = joined([*told, each.source])
+        told[begun:end] = joined([*told[begun:end], each.source])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -51,16 +51,20 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 def outside(covered: Sequence[Range], within: Range) -> Iterator[Range]:
     """What of a range none of these cover; `covered` as `joined` makes them."""
     at = within.first
-    for each in covered:
-        if each.next <= at:
-            continue
+    for index in range(max(bisect_right(covered, (at, at)) - 1, 0), len(covered)):
+        each = covered[index]
         if each.first >= within.next:
             break
         if each.first > at:
             yield Range(at, each.first)
-        at = each.next
+        at = max(at, each.next)
     if at < within.next:
         yield Range(at, within.next)
+
+
+def holds(ranges: Sequence[Range], offset: int) -> bool:
+    """Whether one of these has the offset; they are as `joined` makes them."""
+    return is_any_held(ranges, Range(offset, offset + 1))
 
 
 def is_any_held(ranges: Sequence[Range], within: Range) -> bool:

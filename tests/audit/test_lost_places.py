@@ -41,6 +41,15 @@ def test_what_is_at_no_place_any_more_is_lost(
     ] == lost
 
 
+@pytest.mark.timeout(60)
+def test_very_many_transactions_are_lost_in_a_moment() -> None:
+    """Each is a run, as a marker follows it on both sides."""
+    count, length = 30_000, 11
+    runs = [PageRun(each * length, each * length, length - 1) for each in range(count)]
+    assert [each.source.first for each in lost_places(runs, 0)] == [each.source for each in runs]
+    assert len(lost_places(runs, count * length // 2)) == count // 2
+
+
 @pytest.mark.parametrize(
     ("runs", "others", "uncertain"),
     [

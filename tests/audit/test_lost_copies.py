@@ -1,0 +1,49 @@
+"""What of the copies of a lane the destination has no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirrormaker.audit.findings import Findings, Outcome
+from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.audit.ledger_audit import LedgerAudit
+from mirrormaker.audit.ranges import Range
+from mirrormaker.ledger.page import Page
+from tests.audit.views import ONE, TO, exactly_once_view, lane
+
+ABSENT: Mapping[str, Any] = {"to_ends": {}, "to_starts": {}, "to_reached": {}}
+AGAIN = lane((0, 0, 10), (0, 10, 10))
+"""Copied twice, as after a seek."""
+
+
+def judged(known: list[Pass], end: int, **changes: Any) -> Findings:
+    view = replace(exactly_once_view({ONE: known}, end), **changes)
+    return asyncio.run(LedgerAudit(view).partition(ONE, ())).findings
+
+
+@pytest.mark.parametrize(
+    ("start", "equal", "gone"), [(0, 10, 0), (5, 10, 0), (10, 10, 0), (14, 6, 4), (20, 0, 10)]
+)
+def test_records_that_were_copied_twice_are_gone_with_their_last_copies(
+    start: int, equal: int, gone: int
+) -> None:
+    findings = judged(AGAIN, 20, to_starts={TO: start})
+    assert (findings.records, findings.equal, findings.has_differences) == (10, equal, False)
+    assert findings.outcomes[Outcome.GONE_AT_DESTINATION] == gone
+
+
+def test_of_a_partition_that_is_not_there_each_record_is_missing_once_and_the_first_is_named() -> None:
+    findings = judged(AGAIN, 20, **ABSENT)
+    assert [(each.source_offset, each.count) for each in findings.differences] == [(0, 10)]
+    assert (findings.records, findings.equal) == (10, 0)
+    page = Page(0)
+    for run in ((2, 0, 2), (6, 2, 2), (9, 4, 1)):
+        page.add_run(*run)
+    findings = judged(passes_of([page]), 5, windows={ONE: Range(5, 10)}, **ABSENT)
+    assert [(each.source_offset, each.count) for each in findings.differences] == [(6, 2), (9, 1)]
+    assert (findings.records, findings.equal) == (3, 0)
