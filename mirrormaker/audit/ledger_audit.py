@@ -63,9 +63,6 @@ class LedgerAudit:
             (to, view.passes[source, to]) for _, to in view.data_lanes(source) if (source, to) in view.passes
         ]
         audit.has_ledger = bool(lanes)
-        if not lanes:
-            self._judge_untold(source, audit)
-            return audit
         found: list[int] = []
         for to, passes in lanes:
             judge_copies(view, source, to, passes, findings)
@@ -80,10 +77,16 @@ class LedgerAudit:
                 if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     raise
                 audit.problem = f"what the ledger does not know of {to} cannot be read: {error}"
-        untold = judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
         try:
+            if not lanes:
+                await self._judge_untold(source, audit)
+                return audit
+            copied = joined(Range(each, each + 1) for each in found)
+            untold = judge_source(view, source, lanes, copied, findings)
+            pending = await self._untold.without_last_marker(source, untold.pending, findings)
+            findings.outcomes[Outcome.PENDING] += total(pending)
             await self._untold.count_lost(source, untold.may_be_lost, findings)
-            problem = await self._judge_holes(source, lanes[0], untold.holes, findings)
+            problem = await self._judge_holes(source, untold.holes, findings)
             audit.problem = audit.problem or problem
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
@@ -92,19 +95,20 @@ class LedgerAudit:
         findings.sort()
         return audit
 
-    def _judge_untold(self, source: TopicPartition, audit: PartitionAudit) -> None:
-        """A partition that the ledger has nothing of."""
+    async def _judge_untold(self, source: TopicPartition, audit: PartitionAudit) -> None:
+        """A partition that the ledger has nothing of. Raises BrokerError, CorruptRecordsError."""
         view, outcomes = self._view, audit.findings.outcomes
         explained = view.explain(source, [audit.window])
         outcomes.update(explained.outcomes)
         begun = 0 if view.is_all_severed(source) else self._begun_untold(source)
+        rest = await self._untold.without_last_marker(source, explained.rest, audit.findings)
         if begun is None:
-            if explained.rest:
+            if rest:
                 audit.problem = self._why_no_ledger(source)
             return
-        before = total(part.within(Range(0, begun)) for part in explained.rest)
+        before = total(part.within(Range(0, begun)) for part in rest)
         outcomes[Outcome.BEFORE_START] += before
-        outcomes[Outcome.PENDING] += total(explained.rest) - before
+        outcomes[Outcome.PENDING] += total(rest) - before
 
     def _begun_untold(self, source: TopicPartition) -> int | None:
         """Where the route began by its `start`, which is not at the oldest record, if it has certainly copied
@@ -129,20 +133,18 @@ class LedgerAudit:
         return f"the route is at offset {copied_to}, and nothing of it is in the ledger: {helps}"
 
     async def _judge_holes(
-        self,
-        source: TopicPartition,
-        lane: tuple[TopicPartition, Sequence[Pass]],
-        holes: Sequence[Range],
-        findings: Findings,
+        self, source: TopicPartition, holes: Sequence[Range], findings: Findings
     ) -> str | None:
         """Offsets that no page deals with, and that no note explains. Why not all can be judged. Raises
         BrokerError, CorruptRecordsError.
         """
-        to, passes = lane
         due = await self._untold.due(source, holes, findings)
-        for missing in due.records:
-            places = (each.place_from(missing.next) for each in passes)
-            findings.add_missing(source, missing, to, next((at for at in places if at is not None), None))
+        for to, records in due.records.items():
+            passes = self._view.passes.get((source, to), ())
+            for missing in records:
+                places = (each.place_from(missing.next) for each in passes)
+                at = next((place for place in places if place is not None), None)
+                findings.add_missing(source, missing, to, at)
         if not due.unread:
             return None
         return f"nothing tells of {due.unread:,} offsets, too many to be looked at: --deep reads them"
@@ -191,11 +193,12 @@ def judge_source(
     first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
     before, pending = Range(window.first, first).within(window), Range(reached, window.next).within(window)
     early = total(each.within(pending) for each in found)
-    for part, outcome in ((before, Outcome.BEFORE_START), (pending, Outcome.PENDING)):
-        explained = view.explain(source, [part])
-        findings.outcomes.update(explained.outcomes)
-        findings.outcomes[outcome] += total(explained.rest)
-    findings.outcomes[Outcome.PENDING] -= early
+    explained = view.explain(source, [before])
+    findings.outcomes.update(explained.outcomes)
+    findings.outcomes[Outcome.BEFORE_START] += total(explained.rest)
+    explained = view.explain(source, outside(found, pending))
+    findings.outcomes.update(explained.outcomes)
+    to_come = explained.rest
     judged = Range(first, reached).within(window)
     found = [each.within(judged) for each in found]
     dealt_with = joined([*(part for each in passes for part in each.covered_parts(judged)), *found])
@@ -210,7 +213,7 @@ def judge_source(
     findings.equal += distinct + early
     findings.outcomes[Outcome.REPEATED] += copied - distinct
     findings.outcomes[Outcome.LEFT_OUT] += total(dealt_with) - distinct
-    return Untold([each for each in may_be_lost if each.length], missed)
+    return Untold([each for each in may_be_lost if each.length], missed, to_come)
 
 
 def count_window(

@@ -4,14 +4,15 @@ these offsets some are of markers, of aborted transactions, or of what filters l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
 from broker.types import TopicPartition
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.ranges import Range, joined, total
+from mirrormaker.audit.ranges import Range, joined, leading, outside, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.source_reading import SourceReading
 
@@ -22,17 +23,21 @@ STRETCH_READ_MAX = 50_000
 
 
 class Untold(NamedTuple):
-    """Source offsets that the route has passed and that nothing tells of."""
+    """Source offsets that nothing tells of."""
 
     may_be_lost: Sequence[Range]
-    """At most once."""
+    """At most once, of those that the route has passed."""
     holes: Sequence[Range]
+    """Of those that it has passed otherwise."""
+    pending: Sequence[Range]
+    """It has still to come there."""
 
 
 class Due(NamedTuple):
     """Of such offsets, those of records that should have a copy."""
 
-    records: Sequence[Range]
+    records: Mapping[TopicPartition, Sequence[Range]]
+    """By where that should be."""
     unread: int
     """Offsets that were not looked at: they count as `unrecorded`."""
 
@@ -59,33 +64,71 @@ class UntoldRecords:
         """
         outcome = Outcome.LOST if self._view.is_exclusive else Outcome.UNRECORDED
         due = await self.due(source, stretches, findings)
-        findings.outcomes[outcome] += total(due.records)
+        findings.outcomes[outcome] += sum(map(total, due.records.values()))
 
-    async def due(self, source: TopicPartition, stretches: Sequence[Range], findings: Findings) -> Due:
-        """What of the stretches should have a copy; what else is in them is counted. Raises BrokerError,
+    async def without_last_marker(
+        self, source: TopicPartition, stretches: Sequence[Range], findings: Findings
+    ) -> Sequence[Range]:
+        """Stretches that nothing has come of so far. The last offset alone may be that of a marker, as behind
+        the last transaction of a route that leads here: it is looked at. Raises BrokerError,
         CorruptRecordsError.
         """
-        due: list[int] = []
+        if not stretches or stretches[-1].length != 1 or await self._outcomes(source, stretches[-1]):
+            return stretches
+        findings.outcomes[Outcome.LEFT_OUT] += 1
+        return stretches[:-1]
+
+    async def due(self, source: TopicPartition, stretches: Sequence[Range], findings: Findings) -> Due:
+        """What of the stretches should have a copy; what else is in them is counted, as is what may have one
+        that cannot be read yet. Raises BrokerError, CorruptRecordsError.
+        """
+        due: defaultdict[TopicPartition, list[int]] = defaultdict(list)
         unread = total(stretches[STRETCHES_READ_MAX:])
         for each in stretches[:STRETCHES_READ_MAX]:
             read = Range(each.first, min(each.next, each.first + STRETCH_READ_MAX))
             found = await self._outcomes(source, read)
-            due += [offset for offset, outcome in found.items() if outcome is None]
-            findings.outcomes.update(outcome for outcome in found.values() if outcome is not None)
+            for offset, is_due in found.items():
+                if isinstance(is_due, Outcome):
+                    findings.outcomes[is_due] += 1
+                else:
+                    due[is_due].append(offset)
             findings.outcomes[Outcome.LEFT_OUT] += read.length - len(found)
             unread += each.length - read.length
         findings.outcomes[Outcome.UNRECORDED] += unread
-        return Due(joined(Range(each, each + 1) for each in due), unread)
+        records = {
+            to: self._without_hidden(source, to, joined(Range(each, each + 1) for each in offsets), findings)
+            for to, offsets in due.items()
+        }
+        return Due(records, unread)
 
-    async def _outcomes(self, source: TopicPartition, within: Range) -> dict[int, Outcome | None]:
-        """Of each record, by offset; None: it should have a copy."""
-        found: dict[int, Outcome | None] = {}
+    def _without_hidden(
+        self, source: TopicPartition, to: TopicPartition, records: Sequence[Range], findings: Findings
+    ) -> list[Range]:
+        """Those of the records whose copies do not stand behind the first record of a transaction that is
+        open at the destination: the others are `pending`, for as many as have room there.
+        """
+        view = self._view
+        unread = Range(view.to_ends.get(to, 0), view.to_reached.get(to, 0))
+        room = list(view.indexes[to].gaps(unread)) if unread.length else []
+        left: list[Range] = []
+        for each in records:
+            arounds = [known.places_around(each.first) for known in view.passes.get((source, to), ())]
+            places = joined(gap.within(where) for where in arounds or [unread] for gap in room)
+            hidden = min(each.length, total(places))
+            taken = leading(places, hidden)
+            room = [part for gap in room for part in outside(taken, gap)]
+            findings.outcomes[Outcome.PENDING] += hidden
+            left.append(Range(each.first + hidden, each.next))
+        return [each for each in left if each.length]
+
+    async def _outcomes(self, source: TopicPartition, within: Range) -> dict[int, Outcome | TopicPartition]:
+        """Of each record, by offset; or where its copy should be."""
+        found: dict[int, Outcome | TopicPartition] = {}
         for number, to in self._view.data_lanes(source):
             expectation = self._expectations.of(source, to, number)
             async with aclosing(self._reading.items(source, expectation, within)) as items:
                 async for item in items:
-                    is_made = (
-                        item.outcome is Outcome.BY_FUNCTION
-                    )  # whatever was made of it, it was not copied
-                    found[item.offset] = None if is_made else item.outcome
+                    # whatever a function made of it, it was not copied
+                    outcome = None if item.outcome is Outcome.BY_FUNCTION else item.outcome
+                    found[item.offset] = outcome or to
         return found

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from broker.types import TopicPartition
 from mirrormaker.audit import untold_records
-from mirrormaker.audit.findings import Findings, Outcome
+from mirrormaker.audit.findings import DifferenceKind, Findings, Outcome
+from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.untold_records import UntoldRecords
-from tests.audit.views import ONE, exactly_once_view, lane
+from mirrormaker.topology.model import Delivery
+from tests.audit.views import ONE, TO, exactly_once_view, lane
 
 
-async def outcomes(_: UntoldRecords, __: object, within: Range) -> dict[int, Outcome | None]:
+async def outcomes(_: UntoldRecords, __: object, within: Range) -> dict[int, Outcome | TopicPartition]:
     """Every third offset is a marker, every third of a record that a filter lets go."""
-    return {each: None if each % 3 else Outcome.LEFT_OUT for each in range(*within) if each % 3 != 2}
+    return {each: TO if each % 3 else Outcome.LEFT_OUT for each in range(*within) if each % 3 != 2}
 
 
 def test_only_records_that_were_due_are_missing_and_what_is_not_looked_at_is_not_judged(
@@ -43,4 +47,38 @@ def test_at_most_once_what_was_lost_is_told_where_nobody_else_writes(monkeypatch
     view = exactly_once_view({ONE: lane((0, 0, 3), (6, 3, 3))}, 6)
     findings = Findings()
     asyncio.run(UntoldRecords(view).count_lost(ONE, [Range(3, 6)], findings))
-    assert findings.outcomes == {Outcome.LOST: 1, Outcome.LEFT_OUT: 2, Outcome.UNRECORDED: 0}
+    assert +findings.outcomes == {Outcome.LOST: 1, Outcome.LEFT_OUT: 2}
+
+
+@pytest.mark.parametrize(
+    ("known", "end", "pending"),
+    [
+        (lane((0, 0, 3), (12, 6, 3)), 9, 3),  # between the two, where three records have room
+        (lane((0, 0, 3), (12, 3, 3)), 9, 0),  # there is none
+        (lane((0, 0, 3), (12, 10, 3)), 13, 3),
+        (lane((0, 0, 3), (12, 4, 3)), 9, 1),
+    ],
+)
+@pytest.mark.parametrize("is_lossy", [True, False])
+def test_what_may_stand_behind_an_open_transaction_is_neither_lost_nor_missing(
+    monkeypatch: pytest.MonkeyPatch, known: list[Pass], end: int, pending: int, is_lossy: bool
+) -> None:
+    """Of nine offsets that no page tells of, those of three records are due."""
+    monkeypatch.setattr(UntoldRecords, "_outcomes", outcomes)
+    delivery = Delivery.AT_MOST_ONCE if is_lossy else Delivery.EXACTLY_ONCE
+    view = exactly_once_view({ONE: known}, end)
+    view = replace(view, route=replace(view.route, delivery=delivery), to_ends={TO: 3})
+    findings = asyncio.run(LedgerAudit(view).partition(ONE, ())).findings
+    assert findings.outcomes[Outcome.PENDING] == pending
+    left = findings.outcomes[Outcome.LOST] if is_lossy else findings.differing[DifferenceKind.MISSING]
+    assert left == 3 - pending
+
+
+@pytest.mark.parametrize(("last", "outcome"), [(8, Outcome.LEFT_OUT), (7, Outcome.PENDING)])
+def test_the_last_offset_alone_is_still_to_come_only_where_it_is_a_record(
+    monkeypatch: pytest.MonkeyPatch, last: int, outcome: Outcome
+) -> None:
+    monkeypatch.setattr(UntoldRecords, "_outcomes", outcomes)
+    view = replace(exactly_once_view({ONE: lane((0, 0, last))}, last), windows={ONE: Range(0, last + 1)})
+    findings = asyncio.run(LedgerAudit(view).partition(ONE, ())).findings
+    assert +findings.outcomes == {outcome: 1}
