@@ -10,6 +10,7 @@ between its pages, the route was at most once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
@@ -226,21 +227,23 @@ class GapAudit:
         lost = self._view.may_be_lost(source)
         wanted = {item.content for item in items if holes or lost or self._may_be_left(item)}
         origins = await self._find(source, to, number, passes, gap, wanted)
+        anywhere = {content: deque(each) for content, each in origins.items()}
+        untold = {
+            content: deque(one for one in each if holds(holes, one.offset) or holds(lost, one.offset))
+            for content, each in origins.items()
+        }
         left: list[Item] = []
         found: list[int] = []
         taken = set[int]()
         reached = self._first(source, passes, gap)
         for item in items:
-            is_any = self._may_be_left(item)
-            known = [
-                each
-                for each in origins.get(item.content, ())
-                if is_any or holds(holes, each.offset) or holds(lost, each.offset)
-            ]
+            known = (anywhere if self._may_be_left(item) else untold).get(item.content)
             if not known:
                 left.append(item)
                 continue
-            offset, is_filtered = next((each for each in known if each.offset not in taken), known[0])
+            while len(known) > 1 and known[0].offset in taken:
+                known.popleft()
+            offset, is_filtered = known[0]
             is_again = offset in taken or any(isinstance(each.place_of(offset), int) for each in passes)
             is_repeated = offset >= reached if item.may_repeat is None else item.may_repeat
             if not is_again and (not is_filtered or holds(holes, offset)):

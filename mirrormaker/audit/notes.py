@@ -65,7 +65,7 @@ def _is_loss(key: Document, value: Document) -> bool:
 
 
 def _is_of_another_log(value: Document) -> bool:
-    return value.get("reason") in {kind.value for kind in ANOTHER_LOG}
+    return value.get("reason") in [kind.value for kind in ANOTHER_LOG]  # which may be of any kind
 
 
 def _ranges(

@@ -153,6 +153,32 @@ def test_what_at_most_once_did_not_write_down_is_repeated_where_a_seek_had_it_co
     assert findings.outcomes[Outcome.REPEATED] == 20 - len(unexplained)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("may_repeat", [True, False])
+def test_very_many_records_that_are_alike_are_explained_in_a_moment(
+    monkeypatch: pytest.MonkeyPatch, may_repeat: bool
+) -> None:
+    """As without keys, where the destination gives them its times."""
+    count = 20_000
+    known = lane((0, 0, 10), (10 + count, 10 + count, 10))
+    view = exactly_once_view({ONE: known}, 20 + count)
+    view = replace(view, route=replace(view.route, delivery=Delivery.AT_MOST_ONCE))
+
+    async def read(_: object, gap: Range, __: object) -> list[Item]:
+        return [Item(each, 0, 0, 0, may_repeat=may_repeat) for each in range(*gap)]
+
+    async def find(*_: object) -> dict[int, list[gap_audit.Origin]]:
+        return {0: [gap_audit.Origin(each, is_filtered=False) for each in range(10, 10 + count)]}
+
+    async def judge() -> list[int]:
+        gaps = GapAudit(view, {})
+        monkeypatch.setattr(gaps, "_read_there", read)
+        monkeypatch.setattr(gaps, "_find", find)
+        return await gaps.lane(ONE, TO, view.passes[ONE, TO], Findings())
+
+    assert sorted(asyncio.run(judge())) == list(range(10, 10 + count))
+
+
 def test_a_record_that_stands_where_a_marker_may_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     view = exactly_once_view({ONE: lane((0, 0, 2), (2, 3, 2), (4, 6, 2))}, 9)
     assert look(monkeypatch, view, [5]) == [(ONE, 5, 1)]

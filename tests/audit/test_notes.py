@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.types import TopicPartition
-from mirrormaker.audit.notes import lost_ranges, noted_ranges
+from mirrormaker.audit.notes import lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range
 from mirrormaker.flow.losses import Loss, describe_loss
 from mirrormaker.flow.skips import describe_skip
@@ -35,3 +35,11 @@ def test_what_a_source_lost_does_not_explain_that_records_are_absent_which_have_
     truncated = describe_skip(ROUTE, went_back(SOURCE, 5, (5, 9)), 0)
     assert noted_ranges([truncated], ROUTE) == {}
     assert lost_ranges([truncated], ROUTE) == {}
+
+
+def test_notes_that_somebody_else_wrote_are_passed_over() -> None:
+    key = {"route": ROUTE, "topic": "flights", "partition": 1, "offset": 5}
+    for reason in ([], {}, None, 7):
+        entries = [({**key, "offset": "5"}, {"reason": reason}), (key, {"reason": reason, "lost": [[], {}]})]
+        assert truncations(entries, ROUTE) == lost_ranges(entries, ROUTE) == {}
+        assert noted_ranges(entries, ROUTE) == {SOURCE: []}
