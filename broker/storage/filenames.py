@@ -57,7 +57,7 @@ CUT_SUFFIX = ".cut"
 TOPIC_NAME_LENGTH_MAX = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _FILE_NAME = re.compile(
-    r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap|\.cut)?"
+    r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)(?:(\.deleted|\.cleaned|\.swap)|(\.cut)(?:\.\d+)?)?"
 )
 _DIRECTORY_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 _MARKED_DIRECTORY_NAME = re.compile(
@@ -86,7 +86,7 @@ class FileState(Enum):
     CLEANED = CLEANED_SUFFIX
     SWAP = SWAP_SUFFIX
     CUT = CUT_SUFFIX
-    """Ours alone: see `cut_files`."""
+    """Ours alone: see `cut_files`. Further ones of an offset have a number behind that."""
 
 
 _STATES = {state.value or None: state for state in FileState}
@@ -128,7 +128,7 @@ def parse_segment_file_name(name: str) -> SegmentFileName | None:
     found = _FILE_NAME.fullmatch(name)
     if found is None:
         return None
-    return SegmentFileName(int(found[1]), _KINDS[found[2]], _STATES[found[3]])
+    return SegmentFileName(int(found[1]), _KINDS[found[2]], _STATES[found[3] or found[4]])
 
 
 def deleted_directory_name(topic_partition: TopicPartition) -> str:

@@ -26,7 +26,8 @@ from broker.errors import CorruptRecordsError, DiskFullError, StorageError
 from broker.records.batch import BatchHeader
 from broker.storage.checkpoints import read_partition_metadata
 from broker.storage.closed_logs import ClosedLog
-from broker.storage.cut_files import cut_path, is_torn, keep
+from broker.storage.cut_files import is_torn, keep_rest, keep_segment
+from broker.storage.disk import File
 from broker.storage.epoch_starts import epoch_starts, last_epoch
 from broker.storage.filenames import PARTITION_METADATA_FILE, FileState, parse_segment_file_name
 from broker.storage.leader_epochs import NO_EPOCH, LeaderEpochs
@@ -51,6 +52,8 @@ class RecoveryReport:
     """Whether more was cut than the torn end that a crash leaves."""
     kept: tuple[str, ...] = ()
     """Files that have what was cut."""
+    lost_size: int = 0
+    """Of what was cut for damage, what none of them has, as the disk had no room."""
     indexes_rebuilt: int = 0
     transaction_indexes_rebuilt: int = 0
     files_removed: tuple[str, ...] = ()
@@ -123,6 +126,7 @@ class Recovery:
         self._segments_removed = 0
         self._is_damaged = False
         self._kept: list[str] = []
+        self._lost_size = 0
         self._indexes_rebuilt = 0
         self._transaction_indexes_rebuilt = 0
         self._leader_epochs_rebuilt = False
@@ -189,6 +193,7 @@ class Recovery:
             segments_removed=self._segments_removed,
             is_damaged=self._is_damaged,
             kept=tuple(self._kept),
+            lost_size=self._lost_size,
             indexes_rebuilt=self._indexes_rebuilt,
             transaction_indexes_rebuilt=self._transaction_indexes_rebuilt,
             files_removed=tuple(removed),
@@ -410,12 +415,17 @@ class Recovery:
         self._cut_size += segment.size - scan.valid_size
         with segment.log as file:
             if not is_torn(file, scan.valid_size, segment.size, scan.next_offset):
-                self._is_damaged = True
-                path = cut_path(self._directory.path, scan.next_offset)
-                if keep(self._directory.disk, file, scan.valid_size, segment.size, path):
-                    self._kept.append(path.name)
+                self._keep_rest(file, scan.valid_size, segment.size, scan.next_offset)
         segment.cut_file(scan.valid_size)
         return scan.next_offset, False
+
+    def _keep_rest(self, file: File, position: int, size: int, offset: int) -> None:
+        self._is_damaged = True
+        path = keep_rest(self._directory.disk, file, position, size, self._directory.path, offset)
+        if path is None:
+            self._lost_size += size - position
+        else:
+            self._kept.append(path.name)
 
     def _note_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._epochs.latest:
@@ -435,9 +445,8 @@ class Recovery:
             segment.retire()
             if are_kept and segment.size:
                 self._is_damaged = True
-                path = cut_path(self._directory.path, segment.base_offset)
-                self._directory.disk.rename(segment.log.path, path)
-                self._kept.append(path.name)
+                kept = keep_segment(self._directory.disk, segment.log.path, segment.base_offset)
+                self._kept.append(kept.name)
             for file in segment.files():
                 self._directory.disk.remove(file.path)
             self._directory.remove_snapshots([segment.base_offset])

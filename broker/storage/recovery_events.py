@@ -9,15 +9,15 @@ from broker.storage.log import Log
 
 def tell(events: FilteringBoundLogger, log: Log) -> None:
     """Log what opening it found to do, and what of it is missing."""
-    report, partition = log.recovery_report, str(log.topic_partition)
+    report = log.recovery_report
+    events = events.bind(partition=str(log.topic_partition))
+    cut = {"cut_bytes": report.cut_size, "segments_removed": report.segments_removed}
     if report.is_notable:
         events.info(
             "log_recovered",
-            partition=partition,
             log_end_offset=log.log_end_offset,
             checked_bytes=report.checked_size,
-            cut_bytes=report.cut_size,
-            segments_removed=report.segments_removed,
+            **cut,
             indexes_rebuilt=report.indexes_rebuilt,
             transaction_indexes_rebuilt=report.transaction_indexes_rebuilt,
             leader_epochs_rebuilt=report.leader_epochs_rebuilt,
@@ -28,16 +28,14 @@ def tell(events: FilteringBoundLogger, log: Log) -> None:
     if report.is_damaged:
         events.error(
             "log_damaged",
-            partition=partition,
             cut_from=log.log_end_offset,
-            cut_bytes=report.cut_size,
-            segments_removed=report.segments_removed,
+            **cut,
             kept_in=[str(log.directory / name) for name in report.kept],
+            lost_bytes=report.lost_size,
         )
     if report.segments_missing or report.holes:
         events.error(
             "log_segments_missing",
-            partition=partition,
             segments=report.segments_missing,
             holes=[f"{start}-{end - 1}" for start, end in report.holes],
         )

@@ -1,12 +1,14 @@
 """Walks over a log that go on past damage: every entry with its bytes, and what is wrong with it.
 
 Where `stored_batches` serves recovery, which stops at the first entry that fails, this serves tools that
-show or judge all of a file, and the cleaner, which needs the bytes. Memory is bounded by the largest entry
-that is looked into.
+show or judge all of a file, and the cleaner, which needs the bytes. Behind bytes that are no entry they go on
+with the next batch (magic 2) whose checksum holds. Memory is bounded by the largest entry that is looked
+into.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from broker.records.batch import (
     MAGIC_POSITION,
     BatchHeader,
     Codec,
+    read_header,
 )
 from broker.records.message_set import read_message
 from broker.records.reader import iterate_records
@@ -32,6 +35,8 @@ from broker.storage.stored_batches import stored_header
 READ_BYTES = 1 << 20
 ENTRY_BYTES_MAX = 256 << 20
 """Entries larger than this, as stored or uncompressed, are reported and not looked into."""
+_BATCH_BEGINS = re.compile(rb"(?=\0\0.{6}[\0-\x0f].{3}[\0-\x7f\xff].{3}\x02.{4}\0.[\0-\x7f])", re.DOTALL)
+"""A header, by what all have that begin below offset 2**48: few bytes that are none look so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,8 @@ class StoredEntry:
 def stored_entries(
     file: File, end: int, *, entry_bytes_max: int = ENTRY_BYTES_MAX, read_bytes: int = READ_BYTES
 ) -> Iterator[StoredEntry | Damage]:
-    """Every entry up to position `end`, whether its checksum holds or not; bytes that are no entry end the
-    walk with a Damage. `read_bytes` are read at a time. Raises StorageError when the disk fails.
+    """Every entry up to position `end`, whether its checksum holds or not; bytes that are no entry are a
+    Damage. `read_bytes` are read at a time. Raises StorageError when the disk fails.
     """
     held, start, position = memoryview(b""), 0, 0
     while position < end:
@@ -72,12 +77,14 @@ def stored_entries(
             start, at, held = position, 0, memoryview(file.pread(min(read_bytes, end - position), position))
         try:
             header = stored_header(held, at)
+            if header.size > end - position:
+                raise CorruptRecordsError(f"one of {header.size} bytes ends after {end - position}")
         except CorruptRecordsError as error:
-            yield Damage(position, f"the last {end - position} bytes are no entry: {error.message}")
-            return
-        if header.size > end - position:
-            yield Damage(position, f"an entry of {header.size} bytes ends after {end - position}")
-            return
+            following = find_batch(file, position + 1, end)
+            left = f"the last {end - position}" if following is None else f"{following - position}"
+            yield Damage(position, f"{left} bytes are no entry: {error.message}")
+            position = end if following is None else following
+            continue
         if header.size > entry_bytes_max:
             yield Damage(position, f"an entry of {header.size} bytes is too large to be looked into")
             position += header.size
@@ -88,6 +95,32 @@ def stored_entries(
         data = held[at : at + header.size]
         yield StoredEntry(position, header, data, _checksum(data, header))
         position += header.size
+
+
+def find_batch(file: File, position: int, end: int, *, offset_min: int = 0) -> int | None:
+    """Where the first batch (magic 2) with a sound checksum begins between these positions, of an offset from
+    `offset_min` on; None: nowhere. Raises StorageError when the disk fails.
+    """
+    while end - position >= HEADER_SIZE:
+        held = file.pread(min(READ_BYTES, end - position), position)
+        if len(held) < HEADER_SIZE:
+            return None
+        for found in _BATCH_BEGINS.finditer(held):
+            at = found.start()
+            if len(held) - at >= HEADER_SIZE and _is_sound(file, held, at, position + at, end, offset_min):
+                return position + at
+        position += len(held) - HEADER_SIZE + 1
+    return None
+
+
+def _is_sound(file: File, held: bytes, at: int, position: int, end: int, offset_min: int) -> bool:
+    try:
+        header = read_header(held, at)
+    except CorruptRecordsError:
+        return False
+    if header.base_offset < offset_min or header.size > min(end - position, ENTRY_BYTES_MAX):
+        return False
+    return _checksum(memoryview(file.pread(header.size, position)), header) == header.crc
 
 
 def records_of(entry: StoredEntry, *, size_max: int = ENTRY_BYTES_MAX) -> Iterator[Record]:

@@ -28,8 +28,22 @@ def test_names_of_segment_files_round_trip(offset: int, kind: FileKind, state: F
     assert parse_segment_file_name(name) == SegmentFileName(offset, kind, state)
 
 
+def test_further_files_of_what_was_cut_at_an_offset_have_numbers() -> None:
+    named = SegmentFileName(7, FileKind.LOG, FileState.CUT)
+    assert parse_segment_file_name(f"{7:020d}.log.cut.12") == named
+
+
 @pytest.mark.parametrize(
-    "name", ["", "0.log", "00000000000000000000.logs", "x00000000000000000000.log", "partition.metadata"]
+    "name",
+    [
+        "",
+        "0.log",
+        "00000000000000000000.logs",
+        "00000000000000000000.log.deleted.2",
+        "00000000000000000000.log.2",
+        "x00000000000000000000.log",
+        "partition.metadata",
+    ],
 )
 def test_other_file_names_are_not_ours(name: str) -> None:
     assert parse_segment_file_name(name) is None

@@ -166,7 +166,7 @@ def test_damage_on_a_real_disk_costs_only_what_follows(tmp_path: Path, seed: int
     check_recovery(place, expected, len(expected) if at is None else surviving_end(files, name, at))
 
 
-@pytest.mark.parametrize("damage", ["hole", "zeros", "bit"])
+@pytest.mark.parametrize("damage", ["hole", "zeros", "bit", "length"])
 def test_what_lies_behind_damage_is_kept_beside_the_log_and_told(tmp_path: Path, damage: str) -> None:
     place = DiskAt(SystemDisk(), tmp_path)
     log = filled(place)
@@ -181,6 +181,7 @@ def test_what_lies_behind_damage_is_kept_beside_the_log_and_told(tmp_path: Path,
         "hole": rest,
         "zeros": bytes(end - start) + rest,
         "bit": files[name][start : end - 1] + bytes([files[name][end - 1] ^ 1]) + rest,
+        "length": files[name][start : start + 8] + b"\x40" + files[name][start + 9 : end] + rest,
     }[damage]
     place.overwrite(name, head + bad)
     for file in files:
@@ -199,14 +200,37 @@ def test_what_lies_behind_damage_is_kept_beside_the_log_and_told(tmp_path: Path,
     (told,) = (event for event in events if event["event"] == "log_damaged")
     assert (told["log_level"], told["cut_from"], told["partition"]) == ("error", cut_at, str(PARTITION))
     assert {Path(file).name for file in told["kept_in"]} == {file for file in kept if file.endswith(".cut")}
+    assert told["lost_bytes"] == 0
     left = contents(log)
     log.abandon()
     again = place.log(THREE_SEGMENTS)
     assert (contents(again), again.recovery_report.kept) == (left, ())
     assert place.files().keys() >= {file for file in kept if file.endswith(".cut")}
-    dumped = list(dump_file(place.disk, Path(told["kept_in"][-1]), DumpOptions()))
-    assert [type(finding) for finding in dumped] == [DumpLine] * len(dumped)
-    assert dumped
+    dumped = [
+        finding
+        for file in sorted(told["kept_in"])
+        for finding in dump_file(place.disk, Path(file), DumpOptions())
+    ]
+    lines = [finding.fields for finding in dumped if isinstance(finding, DumpLine)]
+    ends = [batch.next_offset for batch in batches_of(files) if batch.next_offset > batches[1].next_offset]
+    assert [each["lastOffset"] for each in lines if each.get("isvalid")] == [end - 1 for end in ends]
+
+
+def test_what_was_cut_at_an_offset_stays_when_the_log_is_cut_there_once_more(place: DiskAt) -> None:
+    log = filled(place)
+    kept: dict[str, bytes] = {}
+    for suffix in (".log.cut", ".log.cut.2", ".log.cut.3"):
+        log.abandon()
+        files = place.files()
+        first = batches_of(files)[0]
+        bad = b"\xff" * 40 + files[first.file][first.end + 40 :]
+        place.overwrite(first.file, files[first.file][: first.end] + bad)
+        log = place.log(THREE_SEGMENTS)
+        assert log.log_end_offset == first.next_offset
+        kept[f"{first.next_offset:020d}{suffix}"] = bad
+        assert place.files().items() >= kept.items()
+        for _ in range(3):
+            append(log, b"of the life that ends with %s" % suffix.encode())
 
 
 def test_a_torn_end_is_kept_nowhere_and_no_damage() -> None:
@@ -234,6 +258,7 @@ def test_a_full_disk_keeps_no_log_from_being_cut_where_it_is_damaged() -> None:
     log = place.log(THREE_SEGMENTS)
     assert log.log_end_offset == 0
     assert log.recovery_report.is_damaged
+    assert log.recovery_report.lost_size == len(files[name])
     assert f"{0:020d}.log.cut" not in place.files()
 
 

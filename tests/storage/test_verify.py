@@ -233,6 +233,7 @@ def test_segments_that_overlap_are_found(root: Path) -> None:
         (f"flights-0/{0:020d}.log.deleted", "about to be removed"),
         (f"flights-0/{0:020d}.log.cleaned", "compaction"),
         (f"flights-0/{7:020d}.log.cut", "damaged there; it stays"),
+        (f"flights-0/{7:020d}.log.cut.2", "damaged there; it stays"),
         (f"flights-0/{99999:020d}.index", "belongs to no log"),
         ("flights-0/leader-epoch-checkpoint.tmp", "being written"),
         ("flights-0/notes.txt", "no file of a partition"),
