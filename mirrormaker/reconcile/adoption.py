@@ -9,8 +9,13 @@ from collections.abc import Collection, Mapping
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
+from broker.errors import ConfigurationError, ProtocolError
+from broker.types import TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.lost_ends import log_ends
 from mirrormaker.flow.positions import POSITIONS_TOPIC
+from mirrormaker.ledger.reading import find_ledger
+from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 from mirrormaker.plan.grounds import Grounds, Written, may_append, refusal, undecided
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.control_board import ControlBoard
@@ -77,6 +82,26 @@ class Adoption:
             moved = moved_topics(kept, cluster_id, naming, moved)
             found |= begun_topics(kept, cluster_id, naming)
         return found.intersection(topics) - moved.keys()
+
+    async def find_gone(self, names: Collection[str]) -> set[str]:
+        """Those of these topics of the destination that end before where something had come from the source,
+        by the ledger, where it may be read. One that does not tell where it ends is new, and empty. Raises
+        BrokerError.
+        """
+        try:
+            ledger = await find_ledger(self._destination, self._source.cluster_id)
+        except ConfigurationError:
+            return set()
+        except ProtocolError as error:
+            if error.code not in UNAUTHORIZED_CODES:
+                raise
+            return set()
+        reached: dict[TopicPartition, int] = {}
+        for lane, pages in ledger.lanes.items():
+            if lane.to in names and pages.to_next is not None:
+                reached[lane.destination] = max(reached.get(lane.destination, 0), pages.to_next)
+        ends = await log_ends(self._destination, reached)
+        return {to.topic for to, next_offset in reached.items() if ends.get(to, 0) < next_offset}
 
     async def _end_decisions(self, route: RouteSpec, written: Written) -> None:
         """Those that a position has come of have done what they were for."""

@@ -1,7 +1,8 @@
 """Topics of a destination that were deleted there, and made anew, with what a route had copied to them.
 
 A route that makes one which it had copied to before, as its positions say, tells it, also where nobody ran
-when it was deleted. One that somebody else makes, be it another route that writes it, another daemon or a
+when it was deleted; of dead letters and topics of steps, to which not all records go, its ledger says whether
+it had. One that somebody else makes, be it another route that writes it, another daemon or a
 person, is known by its id: it is another than a look of this process has seen. So each route that wrote
 the topic tells of it, once for every time.
 """
@@ -31,6 +32,8 @@ class LostTopics:
         self._made: set[str] = set()
         """Topics that the route has made, and whose new ids were not seen yet."""
         self._untold: set[str] = set()
+        self._unsure: set[str] = set()
+        """Topics that the route has made, and that it may have written before."""
 
     async def tell(
         self,
@@ -40,17 +43,23 @@ class LostTopics:
         there: Mapping[str, ObservedTopic],
         made: AbstractSet[str],
     ) -> None:
-        """Tell of those that are lost now. `copies`: those of the written ones that are no topics of steps:
-        to these the route may not have copied yet, though it has positions. `there`: what the destination had
-        before the route `made` some. Raises BrokerError: then they are told with the next look.
+        """Tell of those that are lost now. `copies`: those of the written ones to which all goes that has
+        been copied, as the positions say. `there`: what the destination had before the route `made` some.
+        Raises BrokerError: then they are told with the next look.
         """
         names = frozenset().union(*written.values())
         self._forget_others(names)
-        self._untold |= {name for name in names & made if name in self._seen or name in copies}
+        certain = {name for name in names & made if name in self._seen or name in copies}
+        self._untold |= certain
+        self._unsure |= names & made - certain
         self._untold |= {name for name in names if name in there and self._is_another(there[name])}
         self._made |= names & made
-        asked = {topic for topic, some in written.items() if not self._untold.isdisjoint(some)}
+        looked_at = self._untold | self._unsure
+        asked = {topic for topic, some in written.items() if not looked_at.isdisjoint(some)}
         begun = await self._adoption.find_begun(route, asked) if asked else set()
+        if unsure := self._unsure.intersection(name for topic in begun for name in written[topic]):
+            self._untold |= await self._adoption.find_gone(unsure)
+        self._unsure.clear()
         for name in sorted(self._untold):
             if topics := sorted(topic for topic in begun if name in written[topic]):
                 self._news.note("destination_topic_lost", destination=name, topics=topics)
@@ -71,3 +80,4 @@ class LostTopics:
             del self._seen[name]
         self._made &= names
         self._untold &= names
+        self._unsure &= names

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +16,7 @@ from broker.embedded import EmbeddedCluster
 from tests.daemon.audits import audit
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.killed_mirrors import end_of, read
-from tests.daemon.test_failure_policies import delete_topic
+from tests.daemon.test_failure_policies import LOST, delete_topic
 from tests.daemon.test_mirror import address, clusters, create, producer
 
 __all__ = ["clusters"]
@@ -250,3 +252,53 @@ def test_letters_that_the_destination_has_lost_are_missing(clusters: Clusters, m
     for options in ((), ("--deep",)):
         code, told = audit(running.file, *options)
         assert (code, told["equal"], told["differences"]) == (2, 10, {"missing": 9}), options
+
+
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        "at_least_once",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("at_most_once", "exactly_once")),
+    ],
+)
+def test_further_topics_that_are_deleted_while_nobody_runs_are_told_as_lost_where_something_was_in_them(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = clusters
+    create(source, "orders", 2)
+    broken = [b"no JSON %d" % number for number in range(COUNT)]
+    write(source, "orders", [b'{"number": 1}', *broken])
+    nameless: Mapping[str, Any] = {"not": {"json": {"field": "id"}}}
+    running = mirror(
+        source,
+        destination,
+        topics={"include": ["orders"]},
+        transforms=[
+            {"drop": {"fields": ["secret"]}},
+            {"route": {"to": "nameless", "when": nameless}},
+            {"route": {"to": "never", "when": {"key_prefix": "never"}}},
+        ],
+        on=PARK,
+        delivery=delivery,
+    )
+
+    def lost() -> list[dict[str, Any]]:
+        return [each["details"] for each in running.status()["events"] if each["name"] == LOST]
+
+    running.start()
+    running.wait_copied()
+    assert lost() == []
+    assert running.stop() == 0
+    for topic in ("nameless", "never", "jfk.orders.dead-letters"):
+        delete_topic(destination, topic)
+    running.start()
+    told = [{"destination": name, "topics": ["orders"]} for name in ("jfk.orders.dead-letters", "nameless")]
+    running.wait_for(lambda _: lost() == told, "told of")
+    write(source, "orders", broken)
+    running.wait_copied()
+    assert values_at(destination, "jfk.orders.dead-letters", 2) == Counter(broken)
+    assert running.stop() == 0
+    running.start()
+    running.wait_copied()
+    assert lost() == [], "none is lost since"
+    assert running.stop() == 0
