@@ -89,6 +89,10 @@ class Rehearsal:
     groups: tuple[GroupPlace, ...] = ()
     settles: bool = False
     """The group is at `to` already, and `source`, which was lost, is back: only its tail is dealt with."""
+    calls_off: bool = False
+    """A switch to `source` is on its way and has copied nothing to its end yet: it is taken back, and nothing
+    else is done.
+    """
     choice: TailChoice | None = None
     """What becomes of the tail."""
     tail: tuple[Tail, ...] = ()
@@ -119,6 +123,7 @@ class Rehearsal:
             "to": self.to,
             "planned": self.is_planned,
             "settles": self.settles,
+            "calls_off": self.calls_off,
             "refused": list(self.refusals),
             "problem": self.problem,
             "records_missing": self.records_missing,
@@ -136,7 +141,7 @@ class Rehearsal:
     def lines(self) -> list[str]:
         """For people."""
         lines = [self._first_line()]
-        if not self.settles:
+        if not (self.settles or self.calls_off):
             lines.append(f"  not copied yet: {self._count_line()}")
         lines += (_line_of(each) for each in self.missing or () if each.records != 0)
         lines += (f"  {place.line()}" for place in self.groups)
@@ -146,6 +151,8 @@ class Rehearsal:
         return [*lines, *(f"  {note}" for note in self._notes())]
 
     def _first_line(self) -> str:
+        if self.calls_off:
+            return f"{self.group}: stays at {self.to}, the switch to {self.source} is called off"
         if self.settles:
             what = _BECOMES[self.choice] if self.tail else "it has nothing of its own"
             return f"{self.group}: at {self.to}, and {self.source} is back: {what}"
@@ -199,6 +206,8 @@ async def rehearse(sides: Sides, target: Side, terms: Terms) -> Rehearsal:
         is_planned=is_planned,
         problem=sides.problems.get(old),
     )
+    if sides.calls_off(target):
+        return replace(rehearsal, calls_off=True)
     looks = _Looks()
     if is_planned and sides.switch.side is target and sides.switch.is_unsettled:
         found = await _look_at_tail(sides, target, rehearsal, looks, terms)
@@ -206,7 +215,7 @@ async def rehearse(sides: Sides, target: Side, terms: Terms) -> Rehearsal:
         found = await _look_at_both(sides, target, rehearsal, looks, terms)
     else:
         found = await _look_at_one(sides, target, rehearsal, looks)
-    refusals = () if sides.calls_off(target) else _state_refusals(sides, target, terms) or found.refusals
+    refusals = _state_refusals(sides, target, terms) or found.refusals
     notes = (*found.notes, *looks.notes, *_standing_notes(sides, old))
     return replace(found, refusals=refusals, notes=notes)
 

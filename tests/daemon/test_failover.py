@@ -419,6 +419,11 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
             "left on its way to standby (draining), and primary is fenced: run the same command again" in told
         )
         assert (interrupted.returncode, "Traceback" in told) == (130, False)
+    commit(pair.primary, "readers", TOPIC, 5)
+    rehearsed = switch("failback", file, "--dry-run")
+    assert (rehearsed["calls_off"], rehearsed["groups"], rehearsed["partitions"]) == (True, [], [])
+    told = mirrormaker("failback", str(file), "orders", "--dry-run").stdout
+    assert told == "orders: stays at primary, the switch to standby is called off\n"
     with begun("failover", file, "--timeout", "60") as first:
         assert first.stderr is not None
         assert "is fenced: orders" in first.stderr.readline()
