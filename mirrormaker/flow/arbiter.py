@@ -284,17 +284,20 @@ class Arbiter:
             self._start(self._take_back(source), source)
 
     def look_again(self) -> None:
-        """Some may have been released, or what was written of those that stand may be gone."""
+        """Some may have been released, or what was written of those that stand may be gone. What the machine
+        has not told of yet is met then.
+        """
         if self._machine is None:
             return
         for partition in list(self._machine.partitions.values()):
             trouble = partition.trouble or partition.obstacle
             if trouble is None or partition.source in self._under_way:
                 continue
+            is_met = trouble is partition.trouble or self._passing.get(partition.source) is trouble.kind
             if self._is_released(trouble):
                 self._machine.halt(trouble, is_final=True)
                 self._start(self._go_on(trouble), partition.source, trouble)
-            elif self._halts.standing(partition.source) is None:
+            elif is_met and self._halts.standing(partition.source) is None:
                 stand = self._stand_and_try if trouble.kind in OBSTACLES else self._stand
                 self._start(stand(trouble), partition.source, trouble)
 

@@ -593,6 +593,25 @@ def test_an_obstacle_stands_once_however_often_it_is_met_and_goes_on_when_releas
     assert scene.machine.counts.left_out == {TroubleKind.OVERSIZE: 1}
 
 
+@pytest.mark.parametrize("policy", [FailurePolicy.FAIL, FailurePolicy.PAUSE_PARTITION])
+@pytest.mark.parametrize("kind", [TroubleKind.OVERSIZE, TroubleKind.NOT_SHALLOW])
+def test_an_obstacle_is_told_and_its_policy_heeded_where_something_else_is_wished_before_it_is_met(
+    kind: TroubleKind, policy: FailurePolicy
+) -> None:
+    """The machine stands in front of it a moment before it tells of it."""
+    scene, trouble = Scene(FailurePolicies(**{kind.value: policy})), trouble_of(kind)
+
+    def meet() -> None:
+        scene.machine.halt(trouble)
+        scene.arbiter.look_again()
+        scene.arbiter.take_fact(ObstacleMet(trouble=trouble))
+
+    scene.run(meet)
+    fails = policy is FailurePolicy.FAIL
+    assert (scene.events, scene.machine.counts.troubles) == (["trouble_met"], {kind: 1})
+    assert (scene.kept.halts, scene.ends) == ({SOURCE: (trouble, fails)}, int(fails))
+
+
 @pytest.mark.parametrize("at_once_again", [False, True])
 def test_what_was_released_while_the_partition_was_away_goes_on_when_it_is_back(at_once_again: bool) -> None:
     scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
