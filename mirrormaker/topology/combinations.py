@@ -16,7 +16,6 @@ from mirrormaker.topology.model import (
     Compression,
     CopyMode,
     Delivery,
-    FailurePolicy,
     Membership,
     PartitionPolicy,
     RouteSpec,
@@ -36,7 +35,6 @@ def check_combinations(path: str, route: RouteSpec, topology: Topology) -> Itera
     yield from _check_membership(path, route, topology.clusters.get(route.source))
     yield from _check_start(path, route)
     yield from _check_settings(path, route)
-    yield from _check_policies(f"{path}.on", route)
 
 
 def check_carried_circles(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
@@ -149,15 +147,3 @@ def _check_settings(path: str, route: RouteSpec) -> Iterator[Finding]:
         if name in UNCARRIED_SETTINGS:
             message = f"{name!r} means something else at the destination: it is never carried over"
             yield Finding(path=f"{path}.sync.config[{index}]", message=message)
-
-
-def _check_policies(path: str, route: RouteSpec) -> Iterator[Finding]:
-    """What passes by itself loses nothing by waiting: to leave records out for it would."""
-    passing = {
-        "unauthorized": route.on.unauthorized,
-        "destination_full": route.on.destination_full,
-    }
-    for key, policy in passing.items():
-        if policy is FailurePolicy.SKIP_AND_RECORD:
-            message = "leaves out records that can be copied once that has passed: say 'pause_partition'"
-            yield Finding(path=f"{path}.{key}", message=message)

@@ -16,6 +16,7 @@ from mirrormaker.topology import model
 from mirrormaker.topology.document import PlainLoader
 from mirrormaker.topology.kinds.docs import field_docs
 from ops.topology_tables import DOCUMENT, SCHEMA, render_document, render_schema
+from tests.topology.files import load_route
 from tests.topology.test_examples import EXAMPLES
 from tests.topology.test_keys import EVERYTHING
 
@@ -107,6 +108,17 @@ def test_every_value_of_an_enumeration_is_in_the_schema(kind: type[Enum]) -> Non
 
 def test_a_file_with_every_key_fits_the_schema() -> None:
     validator().validate(plain(EVERYTHING))
+
+
+def test_what_the_schema_offers_for_a_failure_policy_is_taken(tmp_path: Path) -> None:
+    """And nothing is offered that leaves out records which could be copied once something has passed."""
+    route = json.loads(SCHEMA.read_text())["properties"]["routes"]["items"]["properties"]
+    offered = {key: policy["enum"] for key, policy in route["on"]["properties"].items()}
+    assert offered["unauthorized"] == offered["destination_full"] == ["fail", "pause_partition"]
+    for key, actions in offered.items():
+        for action in actions:
+            taken = getattr(load_route(tmp_path, f"on: {{{key}: {action}}}").on, key)
+            assert taken.value == action
 
 
 @pytest.mark.parametrize(

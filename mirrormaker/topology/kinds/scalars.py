@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
 
@@ -80,9 +81,9 @@ class Flag(Kind[bool]):
 
 
 class Choice(Kind[E]):
-    """One of the values of an enumeration."""
+    """One of the values of an enumeration, or of some of them."""
 
-    def __init__(self, members: type[E]) -> None:
+    def __init__(self, members: Iterable[E]) -> None:
         self._members = {str(member.value): member for member in members}
 
     @property

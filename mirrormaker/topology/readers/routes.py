@@ -94,6 +94,8 @@ SYNC = Record(
     },
 )
 _POLICY = Choice(FailurePolicy)
+_PASSING_POLICY = Choice((FailurePolicy.FAIL, FailurePolicy.PAUSE_PARTITION))
+"""What passes by itself loses nothing by waiting: to leave records out for it would."""
 ON = Record(
     FailurePolicies,
     {
@@ -103,8 +105,8 @@ ON = Record(
         "source_truncated": _POLICY,
         "partition_mismatch": _POLICY,
         "oversize": _POLICY,
-        "unauthorized": _POLICY,
-        "destination_full": _POLICY,
+        "unauthorized": _PASSING_POLICY,
+        "destination_full": _PASSING_POLICY,
         "not_shallow": _POLICY,
         "record_error": Choice(RecordErrorPolicy),
     },
