@@ -37,6 +37,7 @@ from mirrormaker.flow.trouble import (
     WHOLE_TOPIC,
     Trouble,
     TroubleKind,
+    gap,
     place_name,
     policy_for,
     refused,
@@ -119,6 +120,7 @@ class Arbiter:
         self._on_going_on: Callable[[Trouble], None]
         self._store: Callable[[TopicPartition], Awaitable[None]]
         self._is_copied_still: Callable[[str], Awaitable[bool]]
+        self._find_start: Callable[[TopicPartition], Awaitable[int]]
 
     def refusal(self, source: TopicPartition) -> Trouble | None:
         """What is waited for since the destination has refused records of it, or to commit them."""
@@ -136,13 +138,14 @@ class Arbiter:
         on_going_on: Callable[[Trouble], None],
         store: Callable[[TopicPartition], Awaitable[None]],
         is_copied_still: Callable[[str], Awaitable[bool]],
+        find_start: Callable[[TopicPartition], Awaitable[int]],
     ) -> None:
         """`on_going_on` is called once the machine goes on behind a trouble; `store` then has the position
         stored, as far as that can be done in time. `is_copied_still`: whether a topic that was made anew is
-        to be copied as it is now.
+        to be copied as it is now. `find_start`: the oldest offset that the source has. Raises BrokerError.
         """
         self._machine, self._tasks, self._on_going_on = machine, tasks, on_going_on
-        self._store, self._is_copied_still = store, is_copied_still
+        self._store, self._is_copied_still, self._find_start = store, is_copied_still, find_start
         early, self._early = self._early, []
         for trouble in early:
             self.meet(trouble)
@@ -409,6 +412,8 @@ class Arbiter:
         """Note what is left out, for as long as it takes, and go on behind it."""
         assert self._machine is not None
         met_by = self._machine.partitions.get(trouble.source)
+        if trouble.kind is TroubleKind.SOURCE_GAP:
+            trouble = await self._grown(trouble)
         if trouble.source.topic != HEARTBEATS_TOPIC:
             await self._note(trouble)
         is_anew = trouble.kind is TroubleKind.TOPIC_RECREATED
@@ -429,6 +434,14 @@ class Arbiter:
         await self._take_back(trouble.source)
         if is_anew:
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
+
+    async def _grown(self, met: Trouble) -> Trouble:
+        """A gap as it is by now, as far as the source tells: it deletes on while a partition stands."""
+        with suppress(BrokerError):
+            start = await self._find_start(met.source)
+            if start > met.resume_at:
+                return gap(met.source, met.position, start)
+        return met
 
     async def _settle(self, partition: Partition) -> None:
         """Have what was read of a log that is gone arrive, as far as that can be in time: whoever writes down

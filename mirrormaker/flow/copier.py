@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from broker.client.cluster import Cluster
+from broker.client.offsets import earliest_offsets
 from broker.clock import Clock
 from broker.errors import BrokerError, RequestTimedOutError
 from broker.telemetry import logger
@@ -297,7 +298,9 @@ class RouteCopier:
         machine, reader, mode = engine.machine, engine.reader, engine.mode
         is_exact = self.route.delivery is Delivery.EXACTLY_ONCE
         mode.begin(machine, engine.tasks, reader.ranges.topic_id)
-        self.arbiter.begin(machine, engine.tasks, self._gone_on, holdings.store, self._is_copied_still)
+        self.arbiter.begin(
+            machine, engine.tasks, self._gone_on, holdings.store, self._is_copied_still, self._find_start
+        )
         self._link.begin(self._source, self._destination, reader, engine.writer)
         self._parts.timing.begin(
             AtWork(
@@ -400,6 +403,10 @@ class RouteCopier:
         """
         await self._looks.another()
         return topic in self._topics
+
+    async def _find_start(self, source: TopicPartition) -> int:
+        """The oldest offset that the source has. Raises BrokerError."""
+        return (await earliest_offsets(self._source, [source]))[source]
 
     def _gone_on(self, trouble: Trouble) -> None:
         assert self._engine is not None

@@ -117,6 +117,18 @@ def recreated(source: TopicPartition, position: int, found: SourceRange, topic_i
     )
 
 
+def gap(source: TopicPartition, position: int, start: int) -> Trouble:
+    """The source begins at `start` now, behind what was to be copied next."""
+    return Trouble(
+        kind=TroubleKind.SOURCE_GAP,
+        source=source,
+        position=position,
+        resume_at=start,
+        problem=f"the source deleted offsets {position} to {start - 1} before they were copied",
+        lost=(position, start),
+    )
+
+
 def out_of_range(
     source: TopicPartition, position: int, leader_epoch: int, found: SourceRange
 ) -> Trouble | None:
@@ -126,14 +138,7 @@ def out_of_range(
     does not know that epoch, so its log is another one.
     """
     if position < found.start:
-        return Trouble(
-            kind=TroubleKind.SOURCE_GAP,
-            source=source,
-            position=position,
-            resume_at=found.start,
-            problem=f"the source deleted offsets {position} to {found.start - 1} before they were copied",
-            lost=(position, found.start),
-        )
+        return gap(source, position, found.start)
     if position > found.end:
         return _truncated(source, position, found.end, "")
     if leader_epoch >= 0:

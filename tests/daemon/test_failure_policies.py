@@ -142,6 +142,32 @@ def test_a_partition_with_a_gap_stands_across_a_restart_until_it_is_resumed(
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize(
+    ("policy", "delivery"), [("pause_partition", "at_least_once"), ("fail", "exactly_once")]
+)
+def test_a_gap_that_has_grown_while_its_partition_stood_is_resumed_once(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, policy: str, delivery: str
+) -> None:
+    """Retention goes on."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery, source_gap=policy)
+    assert running.stop() == 0
+    produce(source, "flights", range(100, 200), 1)
+    delete_records(source, 150)
+    running.start()
+    running.wait_for(lambda told: bool(told["halts"]), "it stands")
+    delete_records(source, 170)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 130)]
+    assert values == [*range(100), *range(170, 200)]
+    ((_, value),) = notes(destination)
+    assert (value["lost"], value["resumed_at"]) == ([100, 170], 170)
+    assert "offsets 100 to 169" in value["problem"]
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("delivery", ["at_least_once", AT_MOST_ONCE, EXACTLY_ONCE])
 def test_a_process_that_is_killed_once_a_halt_was_taken_back_leaves_none_behind(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str

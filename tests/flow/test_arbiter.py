@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.errors import BrokerError, ConnectionFailedError, ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow import arbiter
 from mirrormaker.flow.arbiter import Arbiter
@@ -134,6 +134,8 @@ class Scene:
     """What happens meanwhile."""
     is_copied: bool = True
     """What the topic is by now is to be copied."""
+    start: int | None = None
+    """Of the source's log now; None: it does not tell."""
     copied: list[Copied] = field(default_factory=list)
     """What books are told of."""
 
@@ -198,7 +200,15 @@ class Scene:
                 step()
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
-        self.arbiter.begin(self.machine, tasks, lambda trouble: None, self._store, self._is_copied_still)
+        self.arbiter.begin(
+            self.machine, tasks, lambda trouble: None, self._store, self._is_copied_still, self._find_start
+        )
+
+    async def _find_start(self, source: TopicPartition) -> int:
+        assert source == self.source
+        if self.start is None:
+            raise ConnectionFailedError("no leader")
+        return self.start
 
     @property
     def state(self) -> tuple[str, str | None]:
@@ -270,6 +280,21 @@ def test_what_is_released_is_noted_and_left_behind_and_its_halt_taken_back(
     assert scene.notes == ([] if kind in PASSING else [trouble])
     assert scene.position == trouble.resume_at
     assert scene.state[0] != "halted"
+
+
+@pytest.mark.parametrize("start", [None, 140, 170])
+def test_what_the_source_deleted_while_a_partition_stood_for_a_gap_is_left_out_with_the_rest(
+    start: int | None,
+) -> None:
+    met = trouble_of(TroubleKind.SOURCE_GAP)
+    scene = Scene(FailurePolicies(source_gap=FailurePolicy.PAUSE_PARTITION), start=start)
+    scene.run(lambda: scene.arbiter.meet(met))
+    scene.kept.released.add(SOURCE)
+    scene.run(scene.arbiter.look_again)
+    (note,) = scene.notes
+    assert (note.position, note.resume_at) == (POSITION, 170 if start == 170 else 150)
+    assert (scene.position, scene.kept.halts) == (note.resume_at, {})
+    assert scene.machine.counts.troubles == {TroubleKind.SOURCE_GAP: 1}
 
 
 @pytest.mark.parametrize("kind", sorted(LASTING | OBSTACLES, key=lambda kind: kind.value))
