@@ -38,7 +38,6 @@ def describe_work(
     """What copier, reconciler and keeper of access rules of a route have to tell."""
     description: dict[str, Any] = {
         "group_generation": copier.generation,
-        "counts": _describe_counts(copier),
         "link": copier.link.describe(),
         "obstacles": dict(reconciler.obstacles),
         "standing_topics": {topic: kind.value for topic, kind in reconciler.standing.items()},
@@ -61,7 +60,8 @@ def describe_work(
     return description
 
 
-def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
+def describe_counts(copier: RouteCopier) -> dict[str, Any]:
+    """What it has counted since it began."""
     counts = copier.counts
     return {
         "batches": counts.batches,

@@ -339,9 +339,10 @@ class RouteRunner:
     def describe(self) -> dict[str, Any]:
         """The route as plain data; times in milliseconds since the epoch."""
         runs_well = self.state is RouteState.RUNNING and self._clock.now_ms() - self.started_ms > GOOD_RUN_MS
+        trouble = self._rights.trouble or self._wishes.stopping(self.work.digest)
         description: dict[str, Any] = {
             **self.describe_standing(),
-            "reason": self._rights.trouble.kind.value if self._rights.trouble is not None else None,
+            "reason": None if trouble is None else trouble.kind.value,
             "failures": 0 if runs_well else self.failures,
             "started_ms": self.started_ms,
             "pause": _described(self._wishes.pause),

@@ -40,7 +40,7 @@ from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.switch_board import SwitchBoard
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import TopicReconciler
-from mirrormaker.route_description import describe_work
+from mirrormaker.route_description import describe_counts, describe_work
 from mirrormaker.route_surroundings import RouteSurroundings
 
 
@@ -235,7 +235,11 @@ class WorkingRoute:
 
     def describe_books(self) -> dict[str, Any]:
         """What it knows of what has been copied, also when it works no more."""
-        description = {"ledger": self._ledger.describe(), "audit": self._audit.describe()}
+        description = {
+            "counts": describe_counts(self.copier),
+            "ledger": self._ledger.describe(),
+            "audit": self._audit.describe(),
+        }
         if self._carrier is not None:
             description["groups"] = self._carrier.describe()
         return description

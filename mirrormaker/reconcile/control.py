@@ -93,6 +93,10 @@ class RouteWishes:
     positions: Membership | None = None
     """Where its positions are, if not at the source's coordinator."""
 
+    def stopping(self, digest: str) -> Trouble | None:
+        """What keeps a route of this digest from running."""
+        return next((halt.trouble for halt in self.halts.values() if halt.stops(digest)), None)
+
 
 class Standing(Enum):
     """What a claim that is found means for a daemon."""
@@ -153,9 +157,8 @@ def judge(
     claims = standing is Standing.TO_CLAIM
     if wishes.pause is not None:
         return Verdict(rest=Rest.PAUSED, claims=claims)
-    for halt in wishes.halts.values():
-        if halt.stops(own.digest):
-            return Verdict(rest=Rest.FAILED, reason=describe_failure(halt.trouble), claims=claims)
+    if (trouble := wishes.stopping(own.digest)) is not None:
+        return Verdict(rest=Rest.FAILED, reason=describe_failure(trouble), claims=claims)
     return Verdict(claims=claims)
 
 

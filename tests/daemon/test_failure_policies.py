@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from broker.embedded import EmbeddedCluster
+from broker.loopback import free_ports
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import (
     PATIENCE_SECONDS,
@@ -30,6 +31,7 @@ from tests.daemon.conftest import (
     mirrormaker,
     wait_until,
 )
+from tests.daemon.failover_pair import ask
 from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import _try_to_create as try_to_create
 from tests.daemon.test_mirror import address, consume, create, produce, producer
@@ -197,16 +199,23 @@ def test_a_route_that_is_to_fail_stops_until_it_is_resumed(
 ) -> None:
     source, destination = clusters
     running = copied(clusters, mirror, source_gap="fail")
+    (port,) = free_ports(1)
+    running.options = ("--http", str(port))
     assert running.stop() == 0
     produce(source, "flights", range(100, 200), 1)
     delete_records(source, 150)
-    for _ in range(2):
+    route = 'reason="source_gap",route="jfk-to-aggregate"'
+    for met in (1, 0):
         running.start()
         told = running.wait_for(
             lambda told: told["state"] == "failed" and bool(told["halts"]), "the route failed"
         )
         assert "source_gap at flights-0" in told["problem"]
         assert told["halts"][0]["stops_route"]
+        assert told["counts"].get("troubles", {}) == ({"source_gap": 1} if met else {})
+        metrics = ask(port, "/metrics").splitlines()
+        assert f"mirrormaker_route_halted{{{route}}} 1.0" in metrics
+        assert (f"mirrormaker_troubles_total{{{route}}} 1.0" in metrics) == bool(met)
         assert running.stop() == 0
     running.start()
     running.wait_for(lambda told: told["state"] == "failed", "the route failed")
