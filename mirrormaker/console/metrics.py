@@ -291,12 +291,13 @@ def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> I
         labels=[*labels, "reason"],
     )
     for name, route in routes.items():
+        for source, standing in (route.get("not_begun", {}) | route["partitions"]).items():
+            key = [name, *_place(source)]
+            if standing["reason"] is not None:
+                halted.add_metric([*key, standing["reason"]], 1)
+            states.add_metric([*key, standing["state"]], 1)
         for source, partition in route["partitions"].items():
-            topic, _, number = source.rpartition("-")
-            key = [name, topic, number]
-            if partition["reason"] is not None:
-                halted.add_metric([*key, partition["reason"]], 1)
-            states.add_metric([*key, partition["state"]], 1)
+            key = [name, *_place(source)]
             acknowledged.add_metric(key, partition["acknowledged"])
             if partition["source_end"] < 0:
                 continue  # not heard of yet
@@ -308,3 +309,9 @@ def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> I
             if not lag or since_ms is not None:
                 seconds.add_metric(key, max(at_ms - since_ms, 0) / 1000 if lag else 0)
     yield from (states, halted, acknowledged, messages, lag_bytes, seconds)
+
+
+def _place(source: str) -> tuple[str, str]:
+    """Topic and number of a partition."""
+    topic, _, number = source.rpartition("-")
+    return topic, number

@@ -44,3 +44,14 @@ def test_a_control_topic_that_cannot_be_read_is_told_of_every_route_that_leads_t
     exported = metrics_text({**IDLE, "routes": routes}).decode()
     told = re.findall(r'^mirrormaker_control_unread{route="(\w)"} (\d)', exported, re.MULTILINE)
     assert told == [("a", "0"), ("b", "1")]
+
+
+def test_a_partition_that_could_not_be_begun_is_told_with_what_it_stands_for() -> None:
+    standing = {"state": "halted", "reason": "unauthorized", "problem": "it may not be read"}
+    route = {**starting_route(), "not_begun": {"flights-10-2": standing}}
+    exported = metrics_text({**IDLE, "routes": {"a": route}}).decode()
+    place = 'partition="2",{}route="a",{}topic="flights-10"'
+    halted = place.format('reason="unauthorized",', "")
+    state = place.format("", 'state="halted",')
+    assert f"mirrormaker_partition_halted{{{halted}}} 1.0\n" in exported
+    assert f"mirrormaker_partition_state{{{state}}} 1.0\n" in exported
