@@ -145,7 +145,7 @@ class BucketTransaction:
         if partition is None:
             return
         if self.phase is not Phase.IDLE and (
-            source in self._promised or sent_to(partition) != self._committed[source]
+            source in self._promised or self._is_further(partition, sent_to(partition))
         ):
             self.lose(f"{source} was given up in the midst of a transaction")
         del self._partitions[source]
@@ -162,9 +162,9 @@ class BucketTransaction:
     def has_stored(self, sources: Iterable[TopicPartition]) -> bool:
         """Whether all that was sent of these is committed, or will never be."""
         return self.phase is Phase.LOST or all(
-            source not in self._promised and sent_to(self._partitions[source]) == self._committed[source]
+            source not in self._promised and not self._is_further(partition, sent_to(partition))
             for source in sources
-            if source in self._partitions
+            if (partition := self._partitions.get(source)) is not None
         )
 
     def lose(self, reason: str, *, is_fenced: bool = False, code: ErrorCode | None = None) -> None:
@@ -390,7 +390,7 @@ class BucketTransaction:
         return {
             source: acknowledged(partition)
             for source, partition in self._partitions.items()
-            if source in self._promised or acknowledged(partition) != self._committed[source]
+            if source in self._promised or self._is_further(partition, acknowledged(partition))
         }
 
     def _moved(self, position: Callable[[Partition], LanePositions]) -> dict[TopicPartition, LanePositions]:
@@ -398,8 +398,15 @@ class BucketTransaction:
         return {
             source: moved
             for source, partition in self._partitions.items()
-            if (moved := position(partition)) != self._committed[source]
+            if self._is_further(partition, moved := position(partition))
         }
+
+    def _is_further(self, partition: Partition, at: LanePositions) -> bool:
+        """Whether something else is stored of it. Where nothing is, nothing will be of a topic that was made
+        anew before copying goes on with it: with a position it would be the one that was copied.
+        """
+        stored = self._committed[partition.source]
+        return at != stored and not (stored is None and partition.waits_to_begin)
 
     def _puts_off(self, now_ms: int) -> bool:
         return any(map(is_behind, self._lanes())) and self._times.put_off(now_ms)

@@ -148,6 +148,13 @@ class Partition:
         return min(self.acknowledged, trouble.resume_at)
 
     @property
+    def waits_to_begin(self) -> bool:
+        """Whether nothing was read of it yet, as its topic is another than the one that was copied."""
+        trouble = self.trouble
+        is_anew = trouble is not None and trouble.kind is TroubleKind.TOPIC_RECREATED
+        return is_anew and not self.copied_chunks and not any(lane.queue for lane in self.lanes)
+
+    @property
     def in_flight(self) -> int:
         """Chunks that have been sent and not answered."""
         return sum(lane.in_flight for lane in self.lanes)

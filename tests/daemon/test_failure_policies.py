@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -494,6 +495,38 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     ((_, value),) = notes(destination)
     assert value["reason"] == "topic_recreated"
     running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, AT_MOST_ONCE, "exactly_once"])
+def test_a_route_that_failed_for_a_topic_that_was_made_anew_fails_again_until_it_is_resumed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """However often its file is put in force again."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery, topic_recreated="fail")
+    running.wait_for(lambda told: told["ledger"]["pages"] > 0, "the copies are in the ledger")
+    assert running.stop() == 0
+    delete_topic(source)
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(100, 130), 1)
+    running.start()
+    for tries in range(1, 4):
+        running.wait_for(
+            lambda told, tries=tries: (  # type: ignore[misc]
+                told["state"] == "failed"
+                and [event["name"] for event in told["events"]].count("trouble_met") == tries
+            ),
+            "the route failed",
+        )
+        assert running.process is not None
+        if tries < 3:
+            running.process.send_signal(signal.SIGHUP)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 130)]
+    assert values == list(range(130))
+    assert [value["reason"] for _, value in notes(destination)] == ["topic_recreated"]
     assert running.stop() == 0
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from broker.errors import ErrorCode
 from broker.records.batch import BatchHeader, Codec, iterate_batches, next_sequence
 from broker.records.reader import read_records
-from broker.types import BrokerId, TopicPartition
+from broker.types import NO_TOPIC_ID, BrokerId, TopicPartition
 from mirrormaker.flow.books import BooksStanding, BucketBooks
 from mirrormaker.flow.bucket_transaction import BucketTransaction
 from mirrormaker.flow.chunk import Chunk, Frame, SourceRun
@@ -50,7 +50,7 @@ from mirrormaker.flow.transaction_steps import (
     TransactionTerms,
     Write,
 )
-from mirrormaker.flow.trouble import SourceRange, out_of_range
+from mirrormaker.flow.trouble import SourceRange, out_of_range, recreated
 from tests.flow.test_lanes import SIZE_MAX, build_batch
 
 KEY = ProducerKey(3, 0, None)
@@ -287,6 +287,19 @@ def test_positions_that_moved_without_records_are_committed_too() -> None:
     assert bucket.next_step(100) == adding(POSITIONS)
     bucket.done(100)
     assert bucket.next_step(150) == writing({SOURCES[0]: (7,)})
+
+
+def test_no_position_is_stored_of_a_topic_that_was_made_anew_before_copying_goes_on_with_it() -> None:
+    bucket, machine = one_partition(0)
+    bucket.join(machine.partitions[SOURCES[0]], None)
+    anew = recreated(SOURCES[0], 0, SourceRange(start=0, end=9), NO_TOPIC_ID)
+    machine.halt(anew)
+    assert bucket.next_step(100) is None
+    assert bucket.has_stored(SOURCES)
+    machine.go_on(anew)
+    assert bucket.next_step(200) == adding(POSITIONS)
+    bucket.done(200)
+    assert bucket.next_step(300) == writing({SOURCES[0]: (0,)})
 
 
 def test_a_partition_that_is_given_up_in_the_midst_loses_the_bucket_and_after_a_commit_not() -> None:
