@@ -141,14 +141,15 @@ async def fetch_offsets(
     partitions: Collection[TopicPartition] | None = None,
     *,
     membership: Membership = NO_MEMBERSHIP,
+    awaits_transactions: bool = True,
     timeout_ms: float = 30_000,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What the group committed for the partitions (None: for all that it ever did); those without a commit
     are left out.
 
-    Offsets of open transactions are waited for. Asked on behalf of a member of the consumer protocol, who may
-    be out or behind: STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID. Raises ProtocolError, ConnectionFailedError,
-    RequestTimedOutError.
+    Offsets of open transactions are waited for, unless what was committed before is wanted. Asked on behalf
+    of a member of the consumer protocol, who may be out or behind: STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID.
+    Raises ProtocolError, ConnectionFailedError, RequestTimedOutError.
     """
     if partitions is not None and not partitions:
         return {}
@@ -156,7 +157,7 @@ async def fetch_offsets(
     retries = cluster.retries(timeout_ms)
     while True:
         try:
-            return await _fetch(link, group_id, partitions, membership)
+            return await _fetch(link, group_id, partitions, membership, is_stable=awaits_transactions)
         except BrokerError as error:
             await retries.pause(error)
 
@@ -208,6 +209,8 @@ async def _fetch(
     group_id: str,
     partitions: Collection[TopicPartition] | None,
     membership: Membership,
+    *,
+    is_stable: bool,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     connection = await link.connection()
     version = connection.version_of(OffsetFetchRequest)
@@ -215,7 +218,8 @@ async def _fetch(
         raise ProtocolError(
             ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot list all offsets of a group"
         )
-    response = await link.request(_fetch_request(group_id, partitions, membership, version), version)
+    request = _fetch_request(group_id, partitions, membership, version, is_stable=is_stable)
+    response = await link.request(request, version)
     code = response.groups[0].error_code if response.groups else response.error_code
     link.check(code, f"offsets of group {group_id}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -231,12 +235,17 @@ async def _fetch(
 
 
 def _fetch_request(
-    group_id: str, partitions: Collection[TopicPartition] | None, membership: Membership, version: int
+    group_id: str,
+    partitions: Collection[TopicPartition] | None,
+    membership: Membership,
+    version: int,
+    *,
+    is_stable: bool,
 ) -> OffsetFetchRequest:
     topics: dict[str, list[int]] | None = None
     if partitions is not None:
         topics = _numbers_by_topic(partitions)
-    require_stable = version >= _FIRST_FETCH_VERSION_WITH_STABILITY
+    require_stable = is_stable and version >= _FIRST_FETCH_VERSION_WITH_STABILITY
     if version < _FIRST_FETCH_VERSION_WITH_GROUPS:
         listed = topics and [
             OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()

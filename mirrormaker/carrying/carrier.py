@@ -76,6 +76,7 @@ class _Round:
     unread: Mapping[TopicPartition, int]
     """See `GroupCarrier.carry`."""
     heeds_given: bool
+    awaits_transactions: bool
 
 
 class GroupCarrier:
@@ -138,7 +139,7 @@ class GroupCarrier:
                 continue
             try:
                 without = await self._without_leader()
-                await self.carry(without=without, unread=self._find_unread())
+                await self.carry(without=without, unread=self._find_unread(), awaits_transactions=False)
                 if without:
                     raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(min(without)))
                 self.problem = self.first_failure
@@ -179,18 +180,26 @@ class GroupCarrier:
         without: Collection[TopicPartition] = (),
         unread: Mapping[TopicPartition, int] | None = None,
         heeds_given: bool = True,
+        awaits_transactions: bool = True,
     ) -> None:
         """Once; unless it `moves`, groups are only looked at, and which of them have members. `without`:
         destinations to leave out. `unread`: by destination, the first record that surely never came to the
         source: groups go on there, or before. Unless it `heeds_given`, groups that stand where the way back
-        put them are moved like the others. Raises BrokerError when a cluster cannot be asked; a group that
+        put them are moved like the others. Unless it `awaits_transactions`, of a group that commits in one
+        counts what it had committed before. Raises BrokerError when a cluster cannot be asked; a group that
         fails fails alone (`failures`).
         """
         owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
         names = [group.group_id for group in listed if self._selection.selects(group.group_id)]
         starts = await earliest_offsets(self._destination, owned.values())
-        this_time = _Round(owned=owned, starts=starts, unread=unread or {}, heeds_given=heeds_given)
+        this_time = _Round(
+            owned=owned,
+            starts=starts,
+            unread=unread or {},
+            heeds_given=heeds_given,
+            awaits_transactions=awaits_transactions,
+        )
         gate = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def carry_one(name: str) -> tuple[Crossing, ...]:
@@ -218,15 +227,17 @@ class GroupCarrier:
         self.groups, self.failures = groups, failures
 
     async def _look_at(self, group: str, this_time: _Round) -> tuple[Crossing, ...]:
-        owned = this_time.owned
+        owned, awaits = this_time.owned, this_time.awaits_transactions
         with _needing(DESCRIBE, group, self._source):
-            positions = await group_positions(self._source, group, owned)
+            positions = await group_positions(self._source, group, owned, awaits_transactions=awaits)
         concerned = {source: at for source, at in positions.items() if source in owned}
         if not concerned:
             return ()
         wanted = [owned[source] for source in concerned]
         with _needing(DESCRIBE, group, self._destination):
-            there = await fetch_offsets(self._destination, group, wanted, timeout_ms=TIMEOUT_MS)
+            there = await fetch_offsets(
+                self._destination, group, wanted, awaits_transactions=awaits, timeout_ms=TIMEOUT_MS
+            )
         return tuple(
             self._cross(group, source, position, there, this_time) for source, position in concerned.items()
         )

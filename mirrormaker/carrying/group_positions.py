@@ -13,11 +13,17 @@ TIMEOUT_MS = 10_000
 
 
 async def group_positions(
-    cluster: Cluster, group: str, partitions: Collection[TopicPartition]
+    cluster: Cluster,
+    group: str,
+    partitions: Collection[TopicPartition],
+    *,
+    awaits_transactions: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """In all partitions, or where those cannot be listed, in these. Raises BrokerError."""
     try:
-        return await fetch_offsets(cluster, group, timeout_ms=TIMEOUT_MS)
+        return await fetch_offsets(
+            cluster, group, awaits_transactions=awaits_transactions, timeout_ms=TIMEOUT_MS
+        )
     except ProtocolError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise

@@ -21,7 +21,7 @@ from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_ledger import produce_transaction
-from tests.daemon.test_mirror import address, consume, create, produce
+from tests.daemon.test_mirror import address, consume, create, produce, producer
 from tests.daemon.test_provenance import mesh, routes_of
 from tests.programs import run_program
 
@@ -172,6 +172,28 @@ def test_groups_behind_ahead_and_going_back_are_carried_and_those_at_work_there_
     wait_until(lambda: standings(running, "readers") == {"in_use": 1}, "the group is in use")
     member.close()
     wait_carried(destination, "readers", 150)
+
+
+def test_a_group_is_carried_as_far_as_it_has_committed_while_a_transaction_with_more_is_open(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(100), 1)
+    commit(source, "readers", "flights", 10)
+    writer, member = producer(source, **{"transactional.id": "writer"}), reader(source, "readers")
+    writer.init_transactions(PATIENCE_SECONDS)
+    writer.begin_transaction()
+    further = [Position("flights", 0, 30)]
+    writer.send_offsets_to_transaction(further, member.consumer_group_metadata(), PATIENCE_SECONDS)
+    member.close()
+    running = mirror(source, destination, sync=SYNC)
+    running.start()
+    wait_carried(destination, "readers", 10)
+    told = running.wait_for(lambda told: "readers" in told["groups"]["groups"], "carried")
+    assert told["groups"]["problem"] is None
+    writer.commit_transaction(PATIENCE_SECONDS)
+    wait_carried(destination, "readers", 30)
 
 
 @pytest.mark.long
