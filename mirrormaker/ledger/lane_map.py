@@ -6,7 +6,8 @@ destination holds everything once.
 - Forward: the least destination offset that a record at or after the source offset is at. Where a crash had a
   stretch copied twice the later copy is the one meant: records come once from there on.
 - Back: the first source record that is at or after the destination offset; of records there twice the earlier
-  copy counts: whoever has passed that has them.
+  copy counts: whoever has passed that has them. Where several records were made of one, whoever has not
+  passed all of them has not passed that one.
 Where it is not known what is where, the answer is the last offset that certainly misses nothing, and is not
 `is_exact`.
 """
@@ -43,7 +44,9 @@ class Standing(Enum):
     BEFORE = "before"
     """It lies before all that is known: only the first that there is certainly misses nothing."""
     UNRECORDED = "unrecorded"
-    """It is known what lies before and after it; the translated one is where what lies before it ends."""
+    """It is known what lies before and after it; the translated one is where what lies before it ends, or
+    back, of the record that it may have been made of beside another.
+    """
 
 
 class UnknownStretch(NamedTuple):
@@ -169,7 +172,10 @@ class LaneMap:
             if index == 0 and offset < self._least[0]:
                 return _BEFORE
             return Translation(offset=stretch.first, standing=Standing.BETWEEN)
-        return Translation(offset=stretch.first + offset - stretch.to, standing=Standing.COPIED)
+        source = stretch.first + offset - stretch.to
+        if source >= stretch.next:
+            return Translation(offset=stretch.next - 1, standing=Standing.UNRECORDED, is_exact=False)
+        return Translation(offset=source, standing=Standing.COPIED)
 
 
 def _untils(ordered: Sequence[Page]) -> Iterator[int]:
@@ -194,7 +200,8 @@ def _stretches(page: Page, since: int, until: int) -> Iterator[Stretch]:
             yield Stretch(source, source + length, low, high, is_known=False)
         else:
             low = to + length
-            yield Stretch(source, source + length, to, low)
+            end = min(high, low + page.more, page.to_next or low)
+            yield Stretch(source, source + length, to, end)
 
 
 def _gaps(covered: Stretches, ordered: Sequence[Page]) -> Iterator[Stretch]:

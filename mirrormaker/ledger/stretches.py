@@ -15,7 +15,9 @@ class Stretch(NamedTuple):
     to: int
     """Destination offset of the first; the least possible, where it is not known."""
     to_next: int
-    """Destination offset after the last; the greatest possible, where it is not known."""
+    """Destination offset after the last, and after what else may have been made of it; the greatest possible,
+    where it is not known.
+    """
     is_known: bool = True
 
     def part(self, first: int, end: int) -> Stretch:
@@ -23,7 +25,7 @@ class Stretch(NamedTuple):
         if not self.is_known:
             return self._replace(first=first, next=end)
         to = self.to + first - self.first
-        return Stretch(first, end, to, to + end - first)
+        return Stretch(first, end, to, self.to_next if end == self.next else to + end - first)
 
 
 class Stretches:

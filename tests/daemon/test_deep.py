@@ -246,6 +246,9 @@ def test_several_records_may_be_made_of_one(
     positions = {message.offset(): message.value() for message in arrived}
     assert [positions[places[each][0]] for each in (0, 1, 2, 31)] == [b"0", b"1", b"2", b"31"]
     assert {exactness for _, exactness in places.values()} == {"exact"}
+    both = [str(message.offset()) for message in arrived if message.value() == b"30"]
+    back = [mirrormaker("translate", file, route, "jfk.flights", "0", at, "--back").stdout for at in both]
+    assert [told.split()[5:] for told in back] == [["30", "copied", "exact"], ["30", "unrecorded", "careful"]]
 
 
 def test_what_a_function_raises_ends_no_daemon_and_a_signal_does(

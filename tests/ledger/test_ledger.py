@@ -807,6 +807,24 @@ def test_several_records_made_of_one_have_the_place_of_the_first(parts: int) -> 
     assert sum(page.more for page in pages) == 3 * parts
 
 
+def test_whoever_has_read_a_part_of_what_was_made_of_a_record_has_that_record_before_him() -> None:
+    mirror = Mirror()
+    mirror.take([0, 0, 0, 1, 3, 3])
+    mirror.settle()
+    here, part, end = (Standing.COPIED, True), (Standing.UNRECORDED, False), (Standing.END, True)
+
+    def back(*places: int) -> list[tuple[int | None, Standing, bool]]:
+        told = map(mirror.ledger.back, places)
+        return [(each.offset, each.standing, each.is_exact) for each in told]
+
+    assert back(*range(5)) == [(0, *here), (0, *part), (0, *part), (1, *here), (3, *here)]
+    assert back(5, 6, 7) == [(3, *part), (4, *end), (4, Standing.BEYOND, False)]
+    mirror.marker()
+    mirror.copy([True] * 2)
+    mirror.settle()
+    assert back(5, 6, 7, 8) == [(3, *part), (3, *part), (4, *here), (5, *here)], "6 may be of 3, too"
+
+
 def test_a_page_of_unknown_place_outlives_the_page_of_whoever_copies_the_same_again() -> None:
     mirror = Mirror()
     mirror.copy([True] * 5)
