@@ -20,7 +20,8 @@ from mirrormaker.ledger.view import LedgerView
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.state import StateDirectory
 from mirrormaker.status import load_for_status
-from mirrormaker.topology.model import Topology
+from mirrormaker.topology.further_topics import further_topics
+from mirrormaker.topology.model import RouteSpec, Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 from mirrormaker.topology.ways import ways_back
 
@@ -136,9 +137,14 @@ async def translate(
         returned = LedgerView(destination.cluster_id)
         if source is not None and ways_back(route, topology.routes):
             returned = await ask_ledger(spec, destination.cluster_id)
-    look = _back if back else _forward
     return [
-        _as_returned(look(view, naming, ids, place), returned, destination, back=back) for place in places
+        _as_returned(
+            _back(view, route, naming, ids, place) if back else _forward(view, naming, ids, place),
+            returned,
+            destination,
+            back=back,
+        )
+        for place in places
     ]
 
 
@@ -169,13 +175,13 @@ def _forward(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place
     raise ConfigurationError([f"nothing of {source} is in the ledger"])
 
 
-def _back(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:
-    candidates = {
-        lane.source
-        for lane in ids.lanes(view)
-        if lane.destination == place.partition
-        and naming.selects(lane.topic)
-        and naming.destination_of(lane.topic) == lane.to
+def _back(view: LedgerView, route: RouteSpec, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:
+    """In a topic that is no copy, of what the route sends there beside its copies."""
+    lanes = [
+        lane for lane in ids.lanes(view) if lane.destination == place.partition and naming.selects(lane.topic)
+    ]
+    candidates = {lane.source for lane in lanes if naming.destination_of(lane.topic) == lane.to} or {
+        lane.source for lane in lanes if lane.to in further_topics(route, naming, lane.topic)
     }
     if len(candidates) > 1:
         raise ConfigurationError([f"{len(candidates)} partitions are gathered in {place.partition}"])

@@ -24,7 +24,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import SteadyWriter, numbers_at
-from tests.daemon.test_ledger import wait_recorded
+from tests.daemon.test_ledger import translated, wait_recorded
 from tests.daemon.test_mirror import (
     address,
     assert_complete_and_in_order,
@@ -190,6 +190,10 @@ def test_records_are_filtered_changed_parked_and_sent_elsewhere(
         "25",
     )
     assert "JSON" in letter["parked.error"]
+    file = str(running.file)
+    assert translated(file, "orders.eu", "0", "30", "--back") == ["orders", "0", "31", "copied", "exact"]
+    assert translated(file, "orders.eu", "0", "49", "--back")[2:] == ["50", "end", "exact"]
+    assert translated(file, "jfk.orders.dead-letters", "0", "0", "--back")[1:4] == ["0", "25", "copied"]
     assert counts_of(running, "left_out") == {"record_error": 1}
     running.wait_for(
         lambda told: "records_left_out" in {event["name"] for event in told["events"]},
