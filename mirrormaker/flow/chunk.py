@@ -91,6 +91,8 @@ class Chunk:
     lost its end.
     """
     error: ErrorCode | None = None
+    said: str | None = None
+    """Why the destination refuses it, in its own words; None: it said no more than `error`."""
     base_offset: int | None = None
     """Of its first record at the destination, once acknowledged; None when the destination did not say."""
     append_time_ms: int | None = None

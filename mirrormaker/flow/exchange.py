@@ -133,6 +133,8 @@ class ProduceAnswer(NamedTuple):
     """
     append_time_ms: int | None = None
     """The time that it gave the records; None: they keep theirs."""
+    said: str | None = None
+    """Why it refuses them, in its own words: of the first record that it names, or of all; None: nothing."""
 
 
 NOT_ANSWERED = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION)

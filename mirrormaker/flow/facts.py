@@ -23,7 +23,7 @@ class PartitionPaused:
     offset: int
     """Of the source: the first record that is not at the destination."""
     said: str | None = None
-    """What the destination said, where it is not about records."""
+    """What the destination said, where no policy is about records that it refuses with that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,7 @@ class Lane:
         "queue",
         "queued",
         "retry_at_ms",
+        "said",
         "sent",
         "state",
         "written_at",
@@ -139,6 +140,8 @@ class Lane:
         self.queued = False
         """Whether it stands in its broker's line of those that have something to send."""
         self.error: ErrorCode | None = None
+        self.said: str | None = None
+        """What the destination said along with it, for people."""
         self.attempts = 0
         """Failures since the last success."""
         self.retry_at_ms = 0

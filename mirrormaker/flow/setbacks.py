@@ -23,6 +23,7 @@ from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.lane import FAILURES_BEFORE_SHEDDING, Lane, LaneState
 from mirrormaker.flow.producers import ProducerProblem
 from mirrormaker.flow.remedies import Remedy
+from mirrormaker.flow.trouble import kind_of_refusal
 from mirrormaker.missing_rights import UNAUTHORIZED_CODES
 
 
@@ -77,7 +78,7 @@ class Setbacks:
         head = lane.queue[0]
         code = head.error
         assert code is not None, "the first chunk not acknowledged was sent, so it failed"
-        lane.error = code
+        lane.error, lane.said = code, head.said
         lane.attempts += 1
         assert lane.producer is not None
         lane.producer.proven = False
@@ -118,7 +119,7 @@ class Setbacks:
             self._tell_failed(lane, code)
         elif lane.error is not code:
             self._tell_paused(lane, code)
-        lane.error = code
+        lane.error, lane.said = code, None
 
     def lack_producer(self, lanes: Sequence[Lane], problem: ProducerProblem) -> None:
         """Lanes of one partition do not get the identity that they await: told where a right is missing, as
@@ -155,7 +156,8 @@ class Setbacks:
         lane.enter(LaneState.PAUSED)
         lane.retry_at_ms = now_ms + self._config.pause_ms
         self._timers.add(lane)
-        self._tell_paused(lane, lane.error)
+        said = lane.said if kind_of_refusal(lane.error) is None else None
+        self._tell_paused(lane, lane.error, said)
 
     def _tell_failed(self, lane: Lane, code: ErrorCode) -> None:
         self._facts.append(

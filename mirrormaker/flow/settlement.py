@@ -53,7 +53,7 @@ class Settlement:
             chunk.base_offset, chunk.append_time_ms = answer.base_offset, _append_time_ms(chunk, answer)
             self._take_acknowledged(lane, now_ms)
         else:
-            self._note_failure(lane, chunk, answer.code)
+            self._note_failure(lane, chunk, answer)
         if lane.state is LaneState.SETTLING and not lane.in_flight:
             self._setbacks.decide(lane, now_ms)
         self._lines.line_up(lane)
@@ -63,8 +63,9 @@ class Settlement:
         self.refresh_leaders = True
         self.missed_topics.add(topic)
 
-    def _note_failure(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> None:
-        chunk.error = code
+    def _note_failure(self, lane: Lane, chunk: Chunk, answer: ProduceAnswer) -> None:
+        code = answer.code
+        chunk.error, chunk.said = code, answer.said
         chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
         self._tally.counts.errors[code] += 1
         self.refresh_leaders |= code in LEADER_CODES
@@ -91,7 +92,7 @@ class Settlement:
             self._buffer.let_go(lane, chunk)
         if taken and lane.error is not None:
             self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))
-            lane.error, lane.attempts = None, 0
+            lane.error, lane.said, lane.attempts = None, None, 0
 
 
 def _append_time_ms(chunk: Chunk, answer: ProduceAnswer) -> int | None:

@@ -54,6 +54,8 @@ def standing_of(
     lane = partition.worst_lane
     code, lacking = lane.refused_with, lane.producer_problem
     problem = None if code is None else code.name
+    if lane.said is not None:
+        problem = f"{problem}: {lane.said}"
     kind = None if code is None else kind_of_refusal(code)
     if lacking is not None:
         problem = f"destination: {lacking.said}"

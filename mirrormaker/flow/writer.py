@@ -305,6 +305,8 @@ def _answer_of(partition: PartitionProduceResponse) -> ProduceAnswer:
         ErrorCode.of(partition.error_code),
         partition.base_offset if partition.base_offset >= 0 else None,
         partition.log_append_time_ms if partition.log_append_time_ms >= 0 else None,
+        next((named.batch_index_error_message for named in partition.record_errors), None)
+        or partition.error_message,
     )
 
 

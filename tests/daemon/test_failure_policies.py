@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from tests.daemon.failover_pair import ask
 from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import _try_to_create as try_to_create
 from tests.daemon.test_mirror import address, consume, create, produce, producer
+from tests.daemon.test_planning import alter
 from tests.daemon.test_provenance import mesh
 
 SKIPPED = "__mirrormaker_skipped"
@@ -811,6 +813,49 @@ def test_a_destination_without_room_is_waited_for(
         "it goes on by itself",
     )
     assert numbers(destination, 150) == list(range(150))
+    assert running.stop() == 0
+
+
+def test_what_a_destination_refuses_is_told_in_its_words_and_crosses_once_it_or_the_file_is_changed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    for topic in ("flights-keyless", "flights-ahead"):
+        create(source, topic, 1)
+    create(destination, "jfk.flights-ahead", 1, **{"message.timestamp.after.max.ms": "3600000"})
+    writer = producer(source)
+    tomorrow_ms = round(time.time() * 1000) + 86_400_000
+    writer.produce("flights-ahead", b"ahead", timestamp=tomorrow_ms)
+    for key in (b"first", None, b"last"):
+        writer.produce("flights-keyless", b"x", key=key)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    alter(source, "flights-keyless", cleanup_policy="compact")
+    running = mirror(source, destination)
+    running.start()
+    told = running.wait_for(
+        lambda told: [partition["reason"] for partition in told["partitions"]] == ["refused"] * 2,
+        "both partitions stand",
+    )
+    ahead, keyless = (partition["problem"] for partition in told["partitions"])
+    assert ahead.startswith("INVALID_TIMESTAMP: ")
+    assert str(tomorrow_ms) in ahead
+    assert keyless.startswith("INVALID_RECORD: ")
+    paused = [event for event in told["events"] if event["name"] == "partition_paused"]
+    assert {f"{event['details']['error']}: {event['details']['said']}" for event in paused} == {
+        ahead,
+        keyless,
+    }
+    alter(destination, "jfk.flights-ahead", message_timestamp_after_max_ms=str((1 << 63) - 1))
+    topology = yaml.safe_load(running.file.read_text())
+    keyed = {"topics": ["flights-keyless"], "keep": {"key_matches": "(?s).*"}}
+    topology["routes"][0]["filters"] = [keyed]
+    running.file.write_text(yaml.safe_dump(topology))
+    running.wait_copied()
+    assert [message.key() for message in consume(destination, "jfk.flights-keyless", 1)] == [
+        b"first",
+        b"last",
+    ]
+    assert len(consume(destination, "jfk.flights-ahead", 1)) == 1
     assert running.stop() == 0
 
 
