@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker.flow import sizing
 from mirrormaker.plan.simulation.forecast import Forecast, RouteForecast, simulate
 from mirrormaker.plan.simulation.limits import START, Limit, changes_of
+from mirrormaker.plan.simulation.network import COALESCED_BYTES, PARTITION_BUFFER_BYTES
 from mirrormaker.plan.simulation.report import forecast_document, is_well, render_forecast
 from mirrormaker.plan.simulation.shares import Flow, fair_shares
 from mirrormaker.topology.model import (
@@ -285,6 +287,15 @@ def test_the_round_trip_bounds_what_is_in_flight() -> None:
     assert ceiling == pytest.approx(6.25 * MB)
     gathered = replace(shallow, copy=CopyMode.AUTO)
     assert only(forecast(topology(gathered), link(None, round_trip_ms=100))).behind_bytes == 0
+
+
+def test_what_is_in_flight_over_a_round_trip_is_what_a_route_gathers_and_keeps() -> None:
+    assert (COALESCED_BYTES, PARTITION_BUFFER_BYTES) == (sizing.PIECE_BYTES, sizing.PARTITION_BUFFER_BYTES)
+    far = link(None, round_trip_ms=150)
+    gathered = only(forecast(topology(produces(MB, partitions=1)), far))
+    assert gathered.ceiling_bytes_per_second == pytest.approx(5 * 983_040 / 0.15)
+    tight = produces(MB, partitions=1, resources={"buffer_bytes": 4 << 20})
+    assert only(forecast(topology(tight), far)).ceiling_bytes_per_second == pytest.approx((4 << 20) / 0.15)
 
 
 def test_hours_of_the_day_and_windows_of_the_week_are_kept() -> None:

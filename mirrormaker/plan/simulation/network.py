@@ -11,8 +11,12 @@ from mirrormaker.topology.model import ClusterName, CopyMode, LinkSpec, RouteSpe
 HOURS = 24
 BATCHES_REMEMBERED = 5
 """Of a partition a stock broker takes so many batches at once from one producer."""
-COALESCED_BYTES = 1 << 20
+COALESCED_BYTES = 15 << 16
 """Batches are gathered up to this where the round trip asks for it, unless the route forbids or says so."""
+PARTITION_BUFFER_BYTES = 8 << 20
+"""What a partition may always have of the buffer, unless the route says so: half of a larger one where a
+cluster is far.
+"""
 LINK_BYTES_PER_SECOND = 12.5e9
 """Size of a link that nothing is said of."""
 Ends = tuple[ClusterName, ClusterName]
@@ -150,7 +154,9 @@ def _ceiling(route: RouteSpec, round_trip_ms: int) -> float:
         return UNLIMITED
     assumed, resources = route.simulate, route.resources
     gathered = 0 if route.copy is CopyMode.SHALLOW else route.batch.bytes or COALESCED_BYTES
-    partition_buffer_bytes = resources.partition_buffer_bytes or resources.buffer_bytes // 2
+    partition_buffer_bytes = resources.partition_buffer_bytes or min(
+        resources.buffer_bytes, max(PARTITION_BUFFER_BYTES, resources.buffer_bytes // 2)
+    )
     of_partition = min(BATCHES_REMEMBERED * max(assumed.batch_bytes, gathered), partition_buffer_bytes)
     of_route = min(assumed.partitions * of_partition, resources.buffer_bytes * resources.workers)
     part = (assumed.hottest_percent or 0) / 100
