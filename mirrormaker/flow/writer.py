@@ -305,9 +305,13 @@ def _answer_of(partition: PartitionProduceResponse) -> ProduceAnswer:
         ErrorCode.of(partition.error_code),
         partition.base_offset if partition.base_offset >= 0 else None,
         partition.log_append_time_ms if partition.log_append_time_ms >= 0 else None,
-        next((named.batch_index_error_message for named in partition.record_errors), None)
-        or partition.error_message,
+        _said(partition) if partition.error_code else None,
     )
+
+
+def _said(partition: PartitionProduceResponse) -> str | None:
+    of_records = (named.batch_index_error_message for named in partition.record_errors)
+    return next(of_records, None) or partition.error_message
 
 
 def produce_request(command: ProduceCommand) -> ProduceRequest:
