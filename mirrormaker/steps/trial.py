@@ -2,7 +2,8 @@
 it is imported is its own affair, and may print, end the process, or never come to an end. For commands that
 only check.
 
-The process tells as one line of JSON what each name is wrong with, null where it is not.
+The process tells as one line of JSON what each name is wrong with, null where it is not: into a file, as
+processes that the module has forked may hold any other way open for longer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 
 from broker.child_process import describe_exit, dying_with_parent
@@ -51,7 +53,7 @@ def tell(module: str, *names: str) -> None:
         except ConfigurationError as error:
             found[name] = str(error)
     with answer:
-        json.dump(found, answer)
+        answer.write(json.dumps(found) + "\n")
     sys.stdout.flush()
     os._exit(0)  # what the module has begun is waited for by nobody
 
@@ -59,35 +61,30 @@ def tell(module: str, *names: str) -> None:
 def _try(module: str, names: Iterable[str]) -> Mapping[str, str | None]:
     command = dying_with_parent([sys.executable, "-P", "-c", _CHILD, module, *names])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-        start_new_session=True,
-    )
-    with _ended(process):
-        try:
-            answer, _ = process.communicate(timeout=TRIAL_SECONDS)
-        except subprocess.TimeoutExpired:
-            problem = f"it is not imported after {TRIAL_SECONDS:g} s"
-        else:
-            if answer:
-                told: dict[str, str | None] = json.loads(answer)
-                return told
-            problem = f"the process that imported it {describe_exit(process.returncode)}"
+    with tempfile.TemporaryFile() as answer:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=answer, env=environment, start_new_session=True
+        )
+        with _ended(process):
+            try:
+                process.wait(TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                problem = f"it is not imported after {TRIAL_SECONDS:g} s"
+            else:
+                problem = f"the process that imported it {describe_exit(process.returncode)}"
+        answer.seek(0)
+        if line := answer.readline():
+            told: dict[str, str | None] = json.loads(line)
+            return told
     return {name: f"function {module}:{name}: {problem}" for name in names}
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """With all that it has started."""
     try:
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        if process.stdout is not None:
-            process.stdout.close()
         process.wait()

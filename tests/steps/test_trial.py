@@ -16,6 +16,7 @@ from mirrormaker.topology.model import CallFunction
     [
         ("print('imported')\ndef f(record): ...", None),
         ("import subprocess\nchild = subprocess.Popen(['cat', '/dev/zero'])\ndef f(record): ...", None),
+        ("import os, time\nif not os.fork():\n    time.sleep(600)\ndef f(record): ...", None),
         (
             "def made(record): ...",
             "AttributeError: module 'steps_a' has no attribute 'mode'; did you mean 'made'?",
