@@ -8,6 +8,7 @@ have the same step it is in the same topic; else the topic lacks it, though noth
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -35,7 +36,9 @@ class _Mesh:
     """Routes with provenance that keep names."""
 
     def __init__(self, routes: Sequence[RouteSpec]) -> None:
-        self._routes = routes
+        self._between: defaultdict[tuple[ClusterName, ClusterName], list[RouteSpec]] = defaultdict(list)
+        for route in routes:
+            self._between[route.source, route.destination].append(route)
         self._ways = Ways(ways_of(routes))
 
     def find_divergence(self, route: RouteSpec, transform: TransformSpec) -> str | None:
@@ -86,8 +89,7 @@ class _Mesh:
             and isinstance(transform.step, RouteTo)
             and each.step.when == transform.step.when
             and _target(route, each, topic) == name
-            for route in self._routes
-            if (route.source, route.destination) == hop
+            for route in self._between[hop]
             for each in route.transforms
         )
 
