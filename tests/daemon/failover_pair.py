@@ -184,6 +184,14 @@ class Pair:
         self.running.start()
         wait_count(self.standby, count)
 
+    def begin_beside(self, own: int, count: int) -> None:
+        """The same, where the standby had so many records of its `own` before the first was copied."""
+        create(self.standby, TOPIC, 1)
+        produce(self.standby, TOPIC, range(own), 1)
+        self.prepare(range(own, own + count))
+        self.running.start()
+        wait_count(self.standby, own + count)
+
     def end(self) -> None:
         """The daemon ends well, if it is at work."""
         process = None if self._running is None else self._running.process

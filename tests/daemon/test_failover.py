@@ -192,11 +192,7 @@ def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(pair: Pai
 def test_what_was_written_at_the_standby_before_the_first_copy_is_asked_about_and_comes_back(
     pair: Pair,
 ) -> None:
-    create(pair.standby, TOPIC, 1)
-    produce(pair.standby, TOPIC, range(5), 1)
-    pair.prepare(range(5, 15))
-    pair.running.start()
-    wait_count(pair.standby, 15)
+    pair.begin_beside(5, 10)
     assert "orders-0: 5 records, offsets 0 to 4" in refused("failover", pair.file, "orders")
     (why,) = switch("failover", pair.file, "--dry-run")["refused"]
     assert "standby has records that never came to the other side: say --tail copy" in why

@@ -9,7 +9,7 @@ import pytest
 from tests.daemon.conftest import mirrormaker, wait_until
 from tests.daemon.failover_pair import SECONDS, TOPIC, Pair, switch, wait_count, wait_states
 from tests.daemon.test_carried_groups import commit, committed, read, reader
-from tests.daemon.test_mirror import create, produce
+from tests.daemon.test_mirror import produce
 
 
 @pytest.mark.timeout(180)
@@ -40,11 +40,7 @@ def test_groups_are_carried_no_further_than_to_what_only_the_idle_side_has(pair:
 def test_groups_that_go_on_behind_what_only_the_new_side_has_are_named_with_what_they_do_not_read(
     pair: Pair,
 ) -> None:
-    create(pair.standby, TOPIC, 1)
-    produce(pair.standby, TOPIC, range(5), 1)
-    pair.prepare(range(5, 15))
-    pair.running.start()
-    wait_count(pair.standby, 15)
+    pair.begin_beside(5, 10)
     commit(pair.primary, "readers-there", TOPIC, 3)
     wait_until(lambda: committed(pair.standby, "readers-there", TOPIC)[0] == 0, "held")
     commit(pair.standby, "readers-there", TOPIC, 12)

@@ -49,11 +49,40 @@ class Leaders:
         self._source.start_node(1)
 
 
-def wait_committed(running: MirrorProcess, position: int) -> None:
+def end_at(running: MirrorProcess, position: int) -> None:
+    """A process ends once it has committed all."""
     running.wait_for(
         lambda told: [each["committed"] for each in told["partitions"]] == [position],
         "all of it is committed",
     )
+    assert running.stop() == 0
+
+
+def copied_before(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    delivery: str,
+    membership: str = "coordinator",
+) -> MirrorProcess:
+    """A process has copied 100 records, and ended."""
+    running = copied(clusters, mirror, delivery, membership, source_truncated="skip_and_record")
+    end_at(running, 100)
+    return running
+
+
+def run_to(running: MirrorProcess, position: int) -> None:
+    """Another process copies what there is."""
+    running.start()
+    running.wait_copied()
+    end_at(running, position)
+
+
+def values_copied(running: MirrorProcess, destination: EmbeddedCluster, count: int) -> list[int]:
+    """All so many that are there once the last process has copied what there is."""
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    return [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, count)]
 
 
 @pytest.mark.parametrize(
@@ -78,31 +107,19 @@ def test_a_route_goes_on_where_the_logs_part_though_a_former_process_copied_what
 ) -> None:
     """The leader that is left had an epoch of its own, which goes farther than where the one copied began."""
     source, destination = clusters
-    running = copied(clusters, mirror, delivery, membership, source_truncated="skip_and_record")
-    wait_committed(running, 100)
-    assert running.stop() == 0
+    running = copied_before(clusters, mirror, delivery, membership)
     leaders = Leaders(source, tmp_path, with_positions=with_positions)
     leaders.lead(None, keep="common")
     produce(source, "flights", range(300, 400), 1)
     leaders.lead("common", keep="theirs")
     produce(source, "flights", range(100, 120), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 120)
-    assert running.stop() == 0
+    run_to(running, 120)
     leaders.lead(None)
     produce(source, "flights", range(120, 150), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 150)
-    assert running.stop() == 0
+    run_to(running, 150)
     leaders.lead("theirs")
     produce(source, "flights", range(400, 450), 1)
-    running.start()
-    running.wait_copied()
-    assert running.stop() == 0
-    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 300)]
-    assert values == [*range(150), *range(300, 450)]
+    assert values_copied(running, destination, 300) == [*range(150), *range(300, 450)]
     assert [value["lost"] for _, value in notes(destination)] == [[100, 150]]
 
 
@@ -111,24 +128,15 @@ def test_a_position_that_went_back_to_before_where_the_logs_part_has_nothing_cop
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:
     source, destination = clusters
-    running = copied(clusters, mirror, delivery, source_truncated="skip_and_record")
-    wait_committed(running, 100)
-    assert running.stop() == 0
+    running = copied_before(clusters, mirror, delivery)
     leaders = Leaders(source, tmp_path, with_positions=True)
     produce(source, "flights", range(100, 120), 1)
     leaders.lead(None, keep="theirs")
     produce(source, "flights", range(120, 150), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 150)
-    assert running.stop() == 0
+    run_to(running, 150)
     leaders.lead("theirs")
     produce(source, "flights", range(300, 400), 1)
-    running.start()
-    running.wait_copied()
-    assert running.stop() == 0
-    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 250)]
-    assert values == [*range(150), *range(300, 400)]
+    assert values_copied(running, destination, 250) == [*range(150), *range(300, 400)]
     ((_, note),) = notes(destination)
     assert note["lost"] == [120, 150]
     assert "the position with them, which went back to 100" in note["problem"]
@@ -140,34 +148,20 @@ def test_a_position_in_a_log_that_was_gone_already_does_not_count_where_it_comes
 ) -> None:
     """It may be farther than what has been copied since of the log that took the other's place."""
     source, destination = clusters
-    running = copied(clusters, mirror, delivery, source_truncated="skip_and_record")
-    wait_committed(running, 100)
-    assert running.stop() == 0
+    running = copied_before(clusters, mirror, delivery)
     leaders = Leaders(source, tmp_path, with_positions=True)
     leaders.lead(None, keep="common")
     produce(source, "flights", range(100, 150), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 150)
-    assert running.stop() == 0
+    run_to(running, 150)
     leaders.lead("common", keep="ours", positions="ours")
     produce(source, "flights", range(300, 310), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 110)
-    assert running.stop() == 0
+    run_to(running, 110)
     leaders.lead(None, keep="theirs")
     produce(source, "flights", range(310, 330), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 130)
-    assert running.stop() == 0
+    run_to(running, 130)
     leaders.lead("theirs", positions="ours")
     produce(source, "flights", range(400, 450), 1)
-    running.start()
-    running.wait_copied()
-    assert running.stop() == 0
-    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 230)]
+    values = values_copied(running, destination, 230)
     assert values == [*range(150), *range(300, 330), *range(400, 450)]
     assert [note["lost"] for _, note in notes(destination)] == [[100, 150], [110, 130]]
 
