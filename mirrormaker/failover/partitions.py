@@ -16,6 +16,7 @@ from mirrormaker.flow.lane_note import arrears_in
 from mirrormaker.flow.position_moves import move_positions
 from mirrormaker.flow.position_note import Led, read_note, write_note
 from mirrormaker.flow.positions import SourceId
+from mirrormaker.ledger.current_lanes import is_current
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.reading import read_ledger
@@ -215,7 +216,7 @@ def _last_lane(
 ) -> LaneId | None:
     lanes = [lane for lane in view.of_source(place, to.topic) if lane.to_partition == to.partition]
     if source is not None:
-        lanes = [lane for lane in lanes if _is_current(lane, source)]
+        lanes = [lane for lane in lanes if is_current(lane, source)]
     return max(lanes, key=lambda lane: view.lanes[lane].to_next or -1, default=None)
 
 
@@ -230,11 +231,5 @@ def former_lanes(
         for lane in view.of_source(place, to.topic)
         if lane.to_partition == to.partition
         and (lane.cluster, lane.topic_id is None) == (source.cluster_id, False)
-        and not _is_current(lane, source)
+        and not is_current(lane, source)
     ]
-
-
-def _is_current(lane: LaneId, source: Cluster) -> bool:
-    known = source.topics.get(lane.topic)
-    topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
-    return (lane.cluster, lane.topic_id) == (source.cluster_id, topic_id)

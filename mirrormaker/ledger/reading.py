@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError, ConfigurationError
-from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.ledger.current_lanes import is_current
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.topology.model import ClusterSpec
@@ -35,13 +36,7 @@ async def find_ledger(destination: Cluster, source: str | None = None) -> Ledger
 
 def lanes_now(view: LedgerView, source: Cluster, partition: TopicPartition, to: str) -> list[LaneId]:
     """The lanes from a partition of the source, of its topic as it is now, to a topic of the destination."""
-    return [lane for lane in view.of_source(partition, to) if _is_now(lane, source)]
-
-
-def _is_now(lane: LaneId, source: Cluster) -> bool:
-    known = source.topics.get(lane.topic)
-    topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
-    return lane.cluster == source.cluster_id and lane.topic_id == topic_id
+    return [lane for lane in view.of_source(partition, to) if is_current(lane, source)]
 
 
 class SourceIds:
@@ -69,7 +64,7 @@ class SourceIds:
             problem = f"others write to {to}, too, and the source does not answer: say its 'cluster_id'"
             raise ConfigurationError([problem])
         if self._cluster is not None and source.topic in self._cluster.topics:
-            lanes = [lane for lane in lanes if _is_now(lane, self._cluster)]
+            lanes = [lane for lane in lanes if is_current(lane, self._cluster)]
         return max(lanes, key=lambda lane: _end(view, lane), default=None)
 
 

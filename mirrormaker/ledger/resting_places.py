@@ -5,12 +5,13 @@ who only look.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from broker.client.cluster import Cluster
-from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.types import TopicPartition
 from mirrormaker.flow.books import Written
 from mirrormaker.flow.exchange import Assignment
-from mirrormaker.ledger.lane_id import LaneId
+from mirrormaker.ledger.current_lanes import lane_between
 from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.ledger.route_places import RoutePlaces
 from mirrormaker.topology.model import Delivery, RouteSpec
@@ -24,13 +25,6 @@ async def find_resting_places(
     """
     view = await find_ledger(destination, source.cluster_id)
 
-    def lane_of(partition: TopicPartition, to: TopicPartition) -> LaneId:
-        known = source.topics.get(partition.topic)
-        topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
-        return LaneId(
-            source.cluster_id, partition.topic, topic_id, partition.partition, to.topic, to.partition
-        )
-
     def assigned(partition: TopicPartition, to: str) -> Assignment:
         lanes = [lane.destination for lane in lanes_now(view, source, partition, to)]
         destinations = tuple(lanes) or (TopicPartition(to, partition.partition),)
@@ -40,7 +34,7 @@ async def find_resting_places(
         route.name,
         view,
         destination,
-        lane_of,
+        partial(lane_between, source),
         lambda event, **details: None,
         may_repeat=route.delivery is not Delivery.AT_MOST_ONCE,
     )

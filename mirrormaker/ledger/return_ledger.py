@@ -9,9 +9,10 @@ from collections.abc import Collection
 
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError, ErrorCode, ProtocolError
-from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.types import TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.ledger.current_lanes import lane_between
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -59,16 +60,7 @@ class ReturnLedger:
 
     def lane(self, source: TopicPartition, to: TopicPartition) -> LaneId:
         """The lane back, for the lane forth from `source` to `to`."""
-        known = self._destination.topics.get(to.topic)
-        topic_id = NO_TOPIC_ID if known is None else known.topic_id
-        return LaneId(
-            cluster=self._destination.cluster_id,
-            topic=to.topic,
-            topic_id=None if topic_id == NO_TOPIC_ID else str(topic_id),
-            partition=to.partition,
-            to=source.topic,
-            to_partition=source.partition,
-        )
+        return lane_between(self._destination, to, source)
 
     def pages(self, source: TopicPartition, to: TopicPartition) -> LaneLedger | None:
         """What came back by that lane; None: nothing."""

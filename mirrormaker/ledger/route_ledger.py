@@ -32,7 +32,7 @@ from broker.errors import (
     RequestTimedOutError,
 )
 from broker.telemetry import logger
-from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.types import TopicPartition
 from mirrormaker.flow.books import BooksStanding, Reached, Written
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
@@ -43,6 +43,7 @@ from mirrormaker.flow.positions import Place
 from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.ledger.bucket_ledger import BucketLedger
+from mirrormaker.ledger.current_lanes import lane_between
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import RUNS_MAX
@@ -402,16 +403,7 @@ class RouteLedger:
 
     def lane(self, source: TopicPartition, destination: TopicPartition) -> LaneId:
         """The lane between them, of the source's topic as it is now."""
-        known = self._source.topics.get(source.topic)
-        topic_id = known.topic_id if known is not None else NO_TOPIC_ID
-        return LaneId(
-            cluster=self._source.cluster_id,
-            topic=source.topic,
-            topic_id=None if topic_id == NO_TOPIC_ID else str(topic_id),
-            partition=source.partition,
-            to=destination.topic,
-            to_partition=destination.partition,
-        )
+        return lane_between(self._source, source, destination)
 
     def pages(self, source: TopicPartition, destination: TopicPartition) -> LaneLedger | None:
         """What has been written of a lane, by whomever; None: nothing."""
