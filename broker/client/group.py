@@ -21,12 +21,13 @@ from broker.client.assignors import Assignment, Assignor, RangeAssignor
 from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import Membership, OffsetAndMetadata, commit_offsets, fetch_offsets
-from broker.client.group_protocol import describe_subscription, read_members
+from broker.client.group_protocol import describe_subscription
 from broker.client.group_settings import GroupSettings
 from broker.client.group_share import GroupShare
+from broker.client.group_topics import GroupTopics
 from broker.client.heartbeats import Heartbeats
 from broker.client.member_requests import MemberRequests
-from broker.client.subscription import PartitionsCallback, Subscription, SubscriptionPattern, TopicFilter
+from broker.client.subscription import PartitionsCallback, Subscription
 from broker.client.turns import Turn, Turns
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
@@ -64,7 +65,7 @@ class GroupMember:
         self.problem: str | None = None
         """Why it takes part in no generation: what its last attempt to join ended with, and it tries on."""
         self._cluster = cluster
-        self._subscription = _by_this_process(subscription)
+        self._topics = GroupTopics(cluster, subscription)
         self._share = GroupShare(
             settings.group_id,
             on_assigned=on_assigned,
@@ -74,9 +75,6 @@ class GroupMember:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = all(assignor.cooperative for assignor in assignors)
         self._membership = Membership(instance_id=settings.instance_id)
-        self._topics: frozenset[str] = frozenset()
-        self._counts: Mapping[str, int] = {}
-        """Partitions per topic as the leader handed them out."""
         self._lane = cluster.new_lane("member")
         self._requests = MemberRequests(cluster, settings, lane=self._lane)
         self._turns = Turns()
@@ -192,7 +190,7 @@ class GroupMember:
         """Replace the subscription; the group rebalances. Raises ValueError as
         `SubscriptionPattern.chooser`.
         """
-        self._subscription = _by_this_process(subscription)
+        self._topics.subscribe(subscription)
         self.request_rejoin()
 
     def look_every(self, interval_ms: int) -> None:
@@ -331,7 +329,7 @@ class GroupMember:
         """Nobody waits for a node that does not answer once the member is to be closed."""
         try:
             async with asyncio.timeout(None) as self._looking:
-                topics = await self._subscribed_topics(refresh=True)
+                have_changed = await self._topics.have_changed(is_leader=self.is_leader)
         except TimeoutError:
             return
         except BrokerError as error:
@@ -341,8 +339,7 @@ class GroupMember:
             return
         finally:
             self._looking = None
-        counts = {topic: len(self._cluster.partitions(topic)) for topic in self._counts}
-        if topics != self._topics or (self.is_leader and counts != self._counts):
+        if have_changed:
             self._turns.ask(Turn.REJOIN)
 
     # Joining
@@ -378,7 +375,7 @@ class GroupMember:
             await self._cluster.release_lane(lane)
 
     async def _join_and_sync(self) -> Assignment:
-        self._topics = await self._subscribed_topics(refresh=False)
+        await self._topics.choose()
         is_unknown_static = self.settings.instance_id is not None and not self.member_id
         joined = await self._ask_to_join()
         self._membership = Membership(
@@ -390,7 +387,7 @@ class GroupMember:
         self.is_leader = joined.leader == joined.member_id
         may_be_back = is_unknown_static and (joined.skip_assignment or not self.is_leader)
         self._former_leader = joined.leader if may_be_back else None
-        assignments = await self._assign(joined) if self.is_leader else {}
+        assignments = await self._topics.hand_out(joined, self._assignors) if self.is_leader else {}
         self._synced_at = asyncio.get_running_loop().time()
         return await self._requests.sync(joined, assignments)
 
@@ -398,7 +395,7 @@ class GroupMember:
         protocols = [
             describe_subscription(
                 assignor,
-                self._topics,
+                self._topics.chosen,
                 owned=self.assignment,
                 generation=self.generation,
                 rack_id=self.settings.rack_id,
@@ -414,7 +411,7 @@ class GroupMember:
         """
         try:
             async with asyncio.timeout(None) as self._looking:
-                metadata = await self._cluster.refresh(self._topics)
+                metadata = await self._cluster.refresh(self._topics.chosen)
                 members = await self._requests.members()
         except TimeoutError:
             return False  # it is to be closed
@@ -425,37 +422,14 @@ class GroupMember:
             self._looking = None
         shared_out = {partition for member in members for partition in member.assignment}
         return (
-            not shared_out.issuperset(metadata.topic_partitions(self._topics))
-            or any(partition.topic not in self._topics for partition in self.assignment)
+            not shared_out.issuperset(metadata.topic_partitions(self._topics.chosen))
+            or any(partition.topic not in self._topics.chosen for partition in self.assignment)
             or self._former_leader not in {member.member_id for member in members}
         )
 
     def _be_named(self, member_id: str) -> None:
         """Have this id, and no generation."""
         self._membership = Membership(member_id=member_id, instance_id=self.settings.instance_id)
-
-    async def _assign(self, joined: JoinGroupResponse) -> Mapping[str, Assignment]:
-        """The leader's part: hand out the partitions of every topic that is wanted and exists."""
-        assignor = self._assignors.get(joined.protocol_name or "")
-        if assignor is None:
-            raise ProtocolError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"the group chose {joined.protocol_name}, never offered",
-            )
-        members = read_members(joined.members)
-        topics = {topic for member in members.values() for topic in member.topics}
-        metadata = await self._cluster.refresh(topics)
-        self._counts = {topic: len(metadata.partitions(topic)) for topic in topics}
-        if joined.skip_assignment:  # a static leader that came back: the assignment stands (KIP-814)
-            return {}
-        return assignor.assign(members, {topic: count for topic, count in self._counts.items() if count})
-
-    async def _subscribed_topics(self, *, refresh: bool) -> frozenset[str]:
-        if callable(self._subscription):
-            return frozenset(self._subscription(await self._cluster.refresh()))
-        if refresh:
-            await self._cluster.refresh({*self._subscription, *self._counts})
-        return frozenset(self._subscription)
 
     async def _recover(self, error: BrokerError, failures: int) -> None:
         """After a failed join: get ready for the next. Raises `error` when it is fatal."""
@@ -500,8 +474,3 @@ class GroupMember:
         except BrokerError as error:
             _log.info("group_not_left", group=self.group_id, member=self.member_id, error=str(error))
         self._membership = Membership()
-
-
-def _by_this_process(subscription: Subscription) -> Collection[str] | TopicFilter:
-    """In groups of this protocol nobody else resolves expressions."""
-    return subscription.chooser() if isinstance(subscription, SubscriptionPattern) else subscription
