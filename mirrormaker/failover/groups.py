@@ -27,11 +27,14 @@ from mirrormaker.ledger.two_way import read_again
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.topology.failover_groups import return_route
 from mirrormaker.topology.group_selection import GroupSelection
-from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.model import Delivery, RouteSpec
 
 READ_TIMEOUT_MS = 30_000
 _LOOK_MS = 50
+UNWRITTEN_LOOKS, UNWRITTEN_LOOK_MS = 6, 500
+"""So often, and that far apart, a rehearsal looks again for what is sent to be written down."""
 _AT_THE_END = frozenset({GroupStanding.CARRIED, GroupStanding.AHEAD})
+_UNWRITTEN = frozenset({GroupStanding.UNKNOWN, GroupStanding.AHEAD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,29 @@ async def look_at_groups(
     for route in _carrying(sides, side):
         async with _carriage(sides, side, route, places, only_looks=True) as (carrier, lanes):
             await carrier.carry(moves=False, unread=unread, heeds_given=False)
+            for _ in range(UNWRITTEN_LOOKS):
+                if not _are_unwritten(route, carrier, places):
+                    break
+                await asyncio.sleep(UNWRITTEN_LOOK_MS / 1000)
+                await carrier.carry(moves=False, unread=unread, heeds_given=False)
             found += _told(route, carrier.groups, lanes)
             found += await _uncopied(sides, side, route, places)
             failures += _failures_of(carrier)
     return found, failures
+
+
+def _are_unwritten(route: RouteSpec, carrier: GroupCarrier, places: Iterable[PartitionPlace]) -> bool:
+    """Whether groups have read what the route has sent, as its positions say, and the ledger does not know
+    yet: that comes after them where delivery is at most once, and before routes rest.
+    """
+    if route.delivery is not Delivery.AT_MOST_ONCE:
+        return False
+    sent = {place.source: place.copied_to for place in places if place.route.name == route.name}
+    return any(
+        each.decision.standing in _UNWRITTEN and 0 < each.position.offset <= sent.get(each.source, 0)
+        for crossings in carrier.groups.values()
+        for each in crossings
+    )
 
 
 async def _uncopied(

@@ -68,6 +68,17 @@ def test_groups_that_go_on_behind_what_only_the_new_side_has_are_named_with_what
     assert "what only that side had" not in done, "it was copied when the sides were switched"
 
 
+def test_a_rehearsal_tells_of_groups_what_the_switch_does_while_what_was_sent_is_not_written_down(
+    pair: Pair,
+) -> None:
+    """At most once stores positions first, and writes down where records went a while later."""
+    pair.begin(20, delivery="at_most_once")
+    commit(pair.primary, "readers", TOPIC, 15)
+    told = [switch("failover", pair.file, *options)["groups"] for options in (["--dry-run"], [])]
+    places = [(each["continues_at"], each["standing"], each["read_again"]) for (each,) in told]
+    assert places == [(15, "carried", 0)] * 2
+
+
 def test_a_group_that_has_members_at_the_new_side_is_told_to_be_left_where_it_is(pair: Pair) -> None:
     pair.begin(10)
     member = reader(pair.standby, "readers")
