@@ -24,6 +24,7 @@ from mirrormaker.flow.intake import NO_FLOORS, Floors, Intake, IntakeConfig, Ori
 from mirrormaker.flow.obstacles import Obstacle, ObstacleMetError
 from mirrormaker.flow.packing import join_built
 from mirrormaker.flow.runs import Runs
+from mirrormaker.flow.trouble import TroubleKind
 
 _NO_END = 1 << 63
 
@@ -294,8 +295,10 @@ class _Cutter:
         if not self._config.is_shallow:
             self._take_deep(at, size, header, reason)
             return
+        is_one_record = reason is DeepReason.OVERSIZE and header.record_count == 1
+        kind = TroubleKind.OVERSIZE if is_one_record else TroubleKind.NOT_SHALLOW
         problem = f"{reason.value}: offsets {header.base_offset} to {header.last_offset}, {size} bytes"
-        self._deep_way.leave_out(reason, header.last_offset, header.max_timestamp, problem)
+        self._deep_way.leave_out(kind, header.last_offset, header.max_timestamp, problem)
 
     def _take_deep(self, at: int, size: int, header: BatchHeader, reason: DeepReason) -> None:
         """Raises CorruptRecordsError."""

@@ -103,7 +103,7 @@ class DeepWay:
             self._take_decoded(entry, header, reason, origin)
         except ExpansionError as error:
             problem = f"offsets {header.base_offset} to {header.last_offset}: {error.message}"
-            self.leave_out(DeepReason.OVERSIZE, header.last_offset, header.max_timestamp, problem)
+            self.leave_out(TroubleKind.OVERSIZE, header.last_offset, header.max_timestamp, problem)
 
     def _take_decoded(self, entry: memoryview, header: BatchHeader, reason: DeepReason, origin: int) -> None:
         config = self._config
@@ -122,12 +122,12 @@ class DeepWay:
         by the policy where it is not to be decoded, or takes more than is ever decoded at once.
         """
         if self._config.is_shallow:
-            self._leave_out_legacy(entry, DeepReason.LEGACY_FORMAT, f"{len(entry)} bytes of magic 0 or 1")
+            self._leave_out_legacy(entry, TroubleKind.NOT_SHALLOW, f"{len(entry)} bytes of magic 0 or 1")
             return
         try:
             records = read_message(entry, size_max=self._config.decoded_bytes_max)
         except ExpansionError as error:
-            self._leave_out_legacy(entry, DeepReason.OVERSIZE, error.message)
+            self._leave_out_legacy(entry, TroubleKind.OVERSIZE, error.message)
             return
         last = records[-1].offset
         if last < self._intake.position:
@@ -136,12 +136,12 @@ class DeepWay:
             self._take_messages(records, len(entry), message_codec(entry))
         self._pass_legacy(last)
 
-    def _leave_out_legacy(self, entry: memoryview, reason: DeepReason, problem: str) -> None:
+    def _leave_out_legacy(self, entry: memoryview, kind: TroubleKind, problem: str) -> None:
         last, timestamp = message_place(entry)
         if last < self._intake.position:
             return
         if self._intake.position < self._until:
-            self.leave_out(reason, last, timestamp, f"offsets up to {last}: {problem}")
+            self.leave_out(kind, last, timestamp, f"offsets up to {last}: {problem}")
         self._pass_legacy(last)
 
     def _take_messages(self, records: list[Record], size: int, came_in: Codec) -> None:
@@ -160,15 +160,12 @@ class DeepWay:
         self._intake.position = min(last + 1, self._until) if self.cut_at is None else self.cut_at
         self._intake.leader_epoch = -1
 
-    def leave_out(self, reason: DeepReason, last_offset: int, timestamp: int, problem: str) -> None:
+    def leave_out(self, kind: TroubleKind, last_offset: int, timestamp: int, problem: str) -> None:
         """Note a batch that would have to be decoded and is not. Raises ObstacleMetError by the policy."""
         aside, intake = self._config.aside, self._intake
-        if reason is DeepReason.OVERSIZE:
-            lane, note = aside.oversize_batch(intake.position, last_offset, timestamp, problem)
-            intake.left_out[intake.position] = TroubleKind.OVERSIZE
-        else:
-            lane, note = aside.not_shallow(intake.position, last_offset, timestamp, problem)
-            intake.left_out[intake.position] = TroubleKind.NOT_SHALLOW
+        leave = aside.oversize_batch if kind is TroubleKind.OVERSIZE else aside.not_shallow
+        lane, note = leave(intake.position, last_offset, timestamp, problem)
+        intake.left_out[intake.position] = kind
         self._packer.add(lane, 0, Codec.NONE, note, 1.0)
 
     def _take_repacked(self, entry: memoryview, header: BatchHeader, codec: Codec, origin: int) -> bool:

@@ -145,7 +145,7 @@ def test_of_a_batch_that_is_refused_only_what_is_too_large_by_itself_is_left_out
 
 
 def test_where_nothing_is_split_a_batch_crosses_though_one_twice_as_large_was_refused() -> None:
-    world = World(FailurePolicies(oversize=FailurePolicy.SKIP_AND_RECORD), CopyMode.SHALLOW)
+    world = World(FailurePolicies(not_shallow=FailurePolicy.SKIP_AND_RECORD), CopyMode.SHALLOW)
     world.copy_all(batch_of(700, 500), 2)
     assert (world.arrived, world.machine.counts.left_out.total()) == ([], 1)
     second = batch_of(400, 400)

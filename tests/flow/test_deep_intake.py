@@ -242,6 +242,17 @@ def test_what_would_have_to_be_decoded_is_noted_where_nothing_may_be() -> None:
     assert noted.left_out == {3: TroubleKind.NOT_SHALLOW}
 
 
+@pytest.mark.parametrize(("count", "kind"), [(1, TroubleKind.OVERSIZE), (5, TroubleKind.NOT_SHALLOW)])
+def test_a_shallow_route_that_would_have_to_split_a_batch_is_not_shallow(
+    count: int, kind: TroubleKind
+) -> None:
+    """Each of its records alone may cross."""
+    answer = build(0, count, size=1_000)
+    held = take(answer, config=config(is_shallow=True, batch_bytes_max=len(answer) - 1))
+    assert held.obstacle is not None
+    assert (held.obstacle.kind, held.obstacle.offset, held.obstacle.next_offset) == (kind, 0, count)
+
+
 @pytest.mark.parametrize(
     ("answer", "position"), [(build(0, 5), 2), (build_message_set(OLD, 1, Codec.NONE), 0)]
 )
