@@ -112,9 +112,12 @@ class LedgerAudit:
 
     def _begun_untold(self, source: TopicPartition) -> int | None:
         """Where the route began by its `start`, which is not at the oldest record, if it has certainly copied
-        nothing since: nobody ever wrote where its records go. None: that cannot be told.
+        nothing since: nobody ever wrote where its records go; or where it would begin, as its topic was made
+        anew. None: that cannot be told.
         """
         view, start = self._view, self._view.route.start
+        if source in view.made_anew:
+            return view.copied_to(source)
         if start is Start.EARLIEST or any(view.to_reached.get(to) != 0 for _, to in view.data_lanes(source)):
             return None
         if isinstance(start, StartAtOffsets) and source.partition not in start.offsets.get(source.topic, ()):

@@ -24,7 +24,7 @@ from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, passes_of, severed_pas
 from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.returned import read_returned
-from mirrormaker.audit.standing_cuts import StandingCut, standing_cuts, standing_doubts
+from mirrormaker.audit.standing_cuts import StandingCut, made_anew, standing_cuts, standing_doubts
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
@@ -94,6 +94,8 @@ class RouteView:
     truncations: Mapping[TopicPartition, list[Truncation]] = field(default_factory=dict)
     doubts: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Why nobody can tell which copies the source has lost, while the partition stands for that."""
+    made_anew: frozenset[TopicPartition] = frozenset()
+    """Those that stand for that, so that nothing of them is copied yet."""
     notes: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     lost: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     """What the route may have lost while it delivered at most once."""
@@ -212,7 +214,8 @@ class RouteView:
             for each in self.passes.get((source, to), ())
         ]
         position = self.positions.get(source)
-        if self.route.delivery is not Delivery.AT_MOST_ONCE and position is not None:
+        is_certain = self.route.delivery is not Delivery.AT_MOST_ONCE or source in self.made_anew
+        if is_certain and position is not None:
             known.append(position)
         return max(known, default=None)
 
@@ -244,6 +247,7 @@ async def view_route(
     view = await find_ledger(destination) if ledger is None else ledger
     control = await read_kept(destination, CONTROL_TOPIC)
     cuts = standing_cuts(control, route.name)
+    anew = {each: at for each, at in made_anew(control, route.name).items() if each in lanes}
     passes, severed, indexes = _read_lanes(view, route, source, lanes, existing, cuts)
     lanes = _with_former(lanes, passes, to_ends.keys())
     to_reached = await _ends(destination, existing, read_committed=False)
@@ -261,7 +265,8 @@ async def view_route(
         windows={each: windows[each].within(Range(0, ends[each])) for each in partitions},
         source_starts=await earliest_offsets(source, partitions),
         ends=ends,
-        positions={each: min(at, cuts[each].at) if each in cuts else at for each, at in positions.items()},
+        positions={each: min(at, cuts[each].at) if each in cuts else at for each, at in positions.items()}
+        | anew,
         to_windows=to_windows,
         to_starts=to_starts,
         to_ends=to_ends,
@@ -271,6 +276,7 @@ async def view_route(
         severed=severed,
         truncations=_with_standing(truncations(noted, route.name), cuts),
         doubts=standing_doubts(control, route.name),
+        made_anew=frozenset(anew),
         notes=noted_ranges(noted, route.name),
         lost=lost_ranges(noted, route.name),
         returned=await _returned(route, source, destination, lanes),

@@ -1,5 +1,6 @@
 """What a source lost after it was copied, where the partition stands for that, as the control topic of the
-destination says: until somebody decides no page of the ledger and no note tells of it. Pure.
+destination says: until somebody decides no page of the ledger and no note tells of it. So it is with topics
+that were made anew. Pure.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def standing_cuts(
             trouble.resume_at,
             Truncation(Range(*trouble.lost), trouble.kind.value, trouble.problem, halt.at_ms),
         )
-        for source, halt in _truncated(control, route).items()
+        for source, halt in _standing(control, route, TroubleKind.SOURCE_TRUNCATED).items()
         for trouble in [halt.trouble]
         if trouble.lost is not None
     }
@@ -48,18 +49,24 @@ def standing_doubts(
     """By partition that stands, why nobody can tell which of its copies the source has lost."""
     return {
         source: halt.trouble.problem
-        for source, halt in _truncated(control, route).items()
+        for source, halt in _standing(control, route, TroubleKind.SOURCE_TRUNCATED).items()
         if halt.trouble.lost is None
     }
 
 
-def _truncated(
-    control: Iterable[tuple[Document, Document]], route: RouteName
+def made_anew(control: Iterable[tuple[Document, Document]], route: RouteName) -> Mapping[TopicPartition, int]:
+    """Partitions of topics that were made anew, and of which nothing is copied as they stand for that; with
+    the source offset at which copying would begin.
+    """
+    standing = _standing(control, route, TroubleKind.TOPIC_RECREATED)
+    return {source: halt.trouble.resume_at for source, halt in standing.items()}
+
+
+def _standing(
+    control: Iterable[tuple[Document, Document]], route: RouteName, kind: TroubleKind
 ) -> Mapping[TopicPartition, Halt]:
-    """Partitions that stand for it."""
+    """Partitions that stand for this."""
     halts = read_wishes(control).get(route, RouteWishes()).halts
     return {
-        source: halt
-        for source, halt in halts.items()
-        if halt.trouble.kind is TroubleKind.SOURCE_TRUNCATED and halt.released is None
+        source: halt for source, halt in halts.items() if halt.trouble.kind is kind and halt.released is None
     }

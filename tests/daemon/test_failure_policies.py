@@ -576,6 +576,9 @@ def test_what_comes_to_a_topic_that_was_made_anew_waits_while_it_stands(
         ),
         "what waits is late",
     )
+    for way in ([], ["--deep"]):
+        audited = mirrormaker("audit", str(running.file), *way)
+        assert (audited.returncode, "30 pending" in audited.stdout) == (0, True), audited.stdout
     assert running.stop() == 0
 
 
