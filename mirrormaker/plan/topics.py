@@ -84,6 +84,8 @@ class TopicPlan:
     steps: list[TopicStep] = field(default_factory=list)
     obstacles: dict[str, str] = field(default_factory=dict)
     """Source topics that are selected and cannot be copied, with the reason."""
+    hidden: dict[str, str] = field(default_factory=dict)
+    """Those of them whose copy may not be seen at the destination."""
     left: dict[str, str] = field(default_factory=dict)
     """Source topics of which settings are not carried over, with the reason."""
 
@@ -124,6 +126,8 @@ def plan_topics(
         obstacle = _illegal(name, written) or _obstacle(name, destination, taken, route.sync)
         if obstacle is not None:
             plan.obstacles[topic] = obstacle
+            if taken is None and known is not None and known.is_hidden:
+                plan.hidden[topic] = obstacle
             continue
         plan.destinations[topic] = name
         plan.written[topic] = written

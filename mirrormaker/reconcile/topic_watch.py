@@ -180,7 +180,9 @@ class TopicWatch:
         return obstacles
 
     def look_at_steps(self, results: Iterable[StepResult[TopicStep]], plan: TopicPlan) -> None:
-        """Steps about the destination's topics that were refused."""
+        """The destination's topics that may not be seen, and steps about others that were refused."""
+        for topic, problem in plan.hidden.items():
+            self._refused.tell(_whole(TroubleKind.UNAUTHORIZED, topic, f"destination: {problem}"))
         refused = {
             result.step.name: result
             for result in results

@@ -198,7 +198,10 @@ class TopicReconciler:
             self._news.note_end("topic_obstacle_gone", topic=topic)
         self.obstacles, self.problem, self.topics = obstacles, None, topics
         self.is_blind = not topics and bool(self._watch.hidden | (obstacles.keys() - absent.keys()))
-        self.standing = dict.fromkeys(misshapen, TroubleKind.PARTITION_MISMATCH)
+        self.standing = {
+            **dict.fromkeys(misshapen, TroubleKind.PARTITION_MISMATCH),
+            **dict.fromkeys(plan.hidden, TroubleKind.UNAUTHORIZED),
+        }
         self._claims.claim(route, frozenset().union(*map(plan.written.__getitem__, topics)), shares=shares)
         granted = self._claims.granted(route)
         self._on_topics(

@@ -235,7 +235,7 @@ def test_a_topic_that_may_not_be_seen_is_an_obstacle_and_one_without_leaders_is_
         ],
     )
     lacking = "TOPIC_AUTHORIZATION_FAILED: the mirror lacks the right to Describe topic 'jfk.flights' at"
-    assert planned.obstacles == {"flights": f"{lacking} 'aggregate'"}
+    assert planned.obstacles == planned.hidden == {"flights": f"{lacking} 'aggregate'"}
     assert planned.destinations == {"flights-b": "jfk.flights-b"}
     assert planned.steps == []
 

@@ -247,6 +247,13 @@ def test_a_step_that_is_refused_again_is_told_again() -> None:
     assert heard.told[-1] == "destination_full"
 
 
+def test_a_topic_of_the_destination_that_may_not_be_seen_is_a_right_that_is_missing_until_it_may() -> None:
+    heard, hidden = Heard(), TopicPlan(obstacles={TOPIC: "no"}, hidden={TOPIC: "no"})
+    for plan in (planned(), hidden, hidden, planned()):
+        heard.watch.look_at_steps((), plan)
+    assert heard.told == ["unauthorized", "passed"]
+
+
 def test_what_one_look_finds_on_is_told_again_once_what_another_found_has_passed() -> None:
     heard = Heard()
     step = AddPartitions(cluster=ClusterName("aggregate"), name=TOPIC, have=1, partitions=2)
