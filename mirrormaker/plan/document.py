@@ -44,8 +44,8 @@ _KINDS: Mapping[type[Any], str] = {
     RestartRoute: "restart_route",
     StopRoute: "stop_route",
 }
-_PARTS = ("changes", "rules", "dangers")
-"""Of steps: what of these has been done is no more in a later plan."""
+_PARTS = ("changes", "rules", "have", "dangers")
+"""Of steps: these tell in a later plan what is left to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +140,7 @@ def _covers(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return (
         all(then["changes"].get(name) == change for name, change in now.get("changes", {}).items())
         and all(rule in then["rules"] for rule in now.get("rules", ()))
+        and then.get("have", 0) <= now.get("have", 0)
         and all(danger in then["dangers"] for danger in now["dangers"])
     )
 

@@ -1052,6 +1052,17 @@ def test_a_step_of_which_a_part_is_done_is_gone_on_with() -> None:
     assert len(differences(saved(rules_now(may_read)), rules_now())) == 1
 
 
+def test_partitions_of_which_somebody_has_made_some_are_gone_on_with() -> None:
+    def partitions_now(there: int, wanted: int = 5) -> Plan:
+        seen = world(cluster(JFK, topic("flights", wanted)), cluster(AGGREGATE, topic("jfk.flights", there)))
+        return plan(topology(route()), seen)
+
+    made = partitions_now(2)
+    assert differences(saved(made), partitions_now(4)) == []
+    assert len(differences(saved(made), partitions_now(1))) == 1
+    assert len(differences(saved(made), partitions_now(4, wanted=6))) == 1
+
+
 def test_what_the_file_asks_of_a_topic_and_nobody_makes_is_told_also_of_copies() -> None:
     asked = {"orders": TopicSpec(replication=3), "jfk.flights": TopicSpec(partitions=2, replication=1)}
     there = cluster(AGGREGATE, topic("orders", 2, 1), topic("jfk.flights", 3, 1), nodes=3)
