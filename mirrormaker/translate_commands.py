@@ -100,11 +100,13 @@ def _translate(options: argparse.Namespace) -> int:
         raise ConfigurationError([f"{name.upper()}: {getattr(options, name)} is below 0" for name in below])
     else:
         places = [Place(TopicPartition(options.topic, options.partition), options.offset)]
-    told = asyncio.run(translate(topology, options.route, places, back=options.back))
-    if options.output == "json":
-        sys.stdout.write(json.dumps([each.document() for each in told], indent=2) + "\n")
-    else:
+    told, untold = asyncio.run(translate(topology, options.route, places, back=options.back))
+    if options.output == "text":
         sys.stdout.writelines(f"{each.line()}\n" for each in told)
+    elif told or not untold:
+        sys.stdout.write(json.dumps([each.document() for each in told], indent=2) + "\n")
+    if untold:
+        raise ConfigurationError(untold)
     return 0
 
 
@@ -121,10 +123,11 @@ def _read_places(lines: Iterable[str]) -> Iterator[Place]:
 
 async def translate(
     topology: Topology, name: str, places: Iterable[Place], *, back: bool = False
-) -> list[Told]:
-    """What the ledger says of each place. The source need not be there.
+) -> tuple[list[Told], list[str]]:
+    """What the ledger says of each place, and once for each partition of the others why it says nothing: the
+    route does not take it, or nothing of it was copied. The source need not be there.
 
-    Raises ConfigurationError for what the route does not take and where nothing was copied, BrokerError.
+    Raises ConfigurationError where there is no such route, BrokerError.
     """
     route = find_route(topology, name)
     naming = compile_naming(route.source, route.topics)
@@ -137,15 +140,19 @@ async def translate(
         returned = LedgerView(destination.cluster_id)
         if source is not None and ways_back(route, topology.routes):
             returned = await ask_ledger(spec, destination.cluster_id)
-    return [
-        _as_returned(
-            _back(view, route, naming, ids, place) if back else _forward(view, naming, ids, place),
-            returned,
-            destination,
-            back=back,
-        )
-        for place in places
-    ]
+    told: list[Told] = []
+    untold: dict[str, None] = {}
+    for place in places:
+        try:
+            if back:
+                found = _back(view, route, naming, ids, place)
+            else:
+                found = _forward(view, naming, ids, place)
+        except ConfigurationError as error:
+            untold |= dict.fromkeys(error.problems)
+        else:
+            told.append(_as_returned(found, returned, destination, back=back))
+    return told, list(untold)
 
 
 def _as_returned(told: Told, returned: LedgerView, destination: Cluster, *, back: bool) -> Told:

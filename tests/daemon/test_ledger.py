@@ -35,6 +35,7 @@ from tests.client.running import until
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import consume, create, produce, producer
+from tests.programs import run_program
 
 
 @pytest.fixture
@@ -98,6 +99,15 @@ def test_a_partition_copied_as_it_is_has_one_page_that_grows(
     assert translated(file, "jfk.flights", "0", "3", "--back") == ["flights", "0", "3", "copied", "exact"]
     refused = mirrormaker("translate", file, "jfk-to-aggregate", "flights", "7", "1")
     assert (refused.returncode, refused.stderr) == (1, "nothing of flights-7 is in the ledger\n")
+    places = "flights:1:617\nflights:7:1\nplanes:0:1\nflights:7:2\nflights:0:3\n"
+    words = ["translate", file, "jfk-to-aggregate"]
+    several = run_program("mirrormaker", *words, stdin=places, seconds=PATIENCE_SECONDS)
+    assert [line.split("\t")[1:6:4] for line in several.stdout.splitlines()] == [["1", "617"], ["0", "3"]]
+    assert several.stderr.splitlines() == [
+        "nothing of flights-7 is in the ledger",
+        "the route does not take the topic 'planes'",
+    ]
+    assert several.returncode == 1
     for ledger in ledgers.values():
         (page,) = ledger.pages()
         assert (page.first, page.next, page.to_first, page.to_next, page.count) == (0, 1000, 0, 1000, 1000)
