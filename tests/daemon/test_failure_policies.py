@@ -850,7 +850,7 @@ def test_what_a_destination_refuses_is_told_in_its_words_and_crosses_once_it_or_
     }
     alter(destination, "jfk.flights-ahead", message_timestamp_after_max_ms=str((1 << 63) - 1))
     topology = yaml.safe_load(running.file.read_text())
-    keyed = {"topics": ["flights-keyless"], "keep": {"key_matches": "(?s).*"}}
+    keyed = {"topics": ["flights-keyless"], "keep": {"where": "key exists"}}
     topology["routes"][0]["filters"] = [keyed]
     running.file.write_text(yaml.safe_dump(topology))
     running.wait_copied()

@@ -349,6 +349,16 @@ def test_a_record_without_a_value_passes(tmp_path: Path) -> None:
     assert made.value is None
 
 
+def test_deletions_cross_a_filter_of_fields_where_it_says_so(tmp_path: Path) -> None:
+    of_germany = "{json: {field: customer.country, equals: de}}"
+    alone = steps(tmp_path, filters=f"[{{keep: {of_germany}}}]")
+    made = steps(tmp_path, filters=f"[{{keep: {{any: [{of_germany}, {{not: {{where: value exists}}}}]}}}}]")
+    deletion = record(None)
+    assert done(alone, record()) == done(made, record()) == [record()]
+    assert (done(alone, deletion), done(made, deletion)) == ([], [deletion])
+    assert done(made, record({"customer": {"country": "fr"}})) == []
+
+
 def test_text_that_utf8_cannot_hold_stays_escaped(tmp_path: Path) -> None:
     (made,) = done(steps(tmp_path, "[{drop: {fields: [id]}}]"), record(b'{"id": 1, "half": "\\ud800"}'))
     assert made.value == b'{"half":"\\ud800"}'
