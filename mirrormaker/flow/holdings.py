@@ -25,17 +25,16 @@ from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
 from mirrormaker.flow.attempts import Attempt, Attempts
-from mirrormaker.flow.books import Books, Written
+from mirrormaker.flow.booked_points import BookedPoints
+from mirrormaker.flow.books import Written
 from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
-from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.lane_note import Arrears, arrears_in, noted_place
 from mirrormaker.flow.losses import LossNotes, losses_of
-from mirrormaker.flow.lost_ends import with_lost_ends
 from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.position_note import Led
 from mirrormaker.flow.positions import Place
@@ -43,8 +42,7 @@ from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.standing import UNREADABLE, Standing, standing_by
 from mirrormaker.flow.successors import Successors
-from mirrormaker.flow.trailing_positions import gone_on, of_gone_logs
-from mirrormaker.flow.trouble import NO_POSITION, Trouble, refused, went_back
+from mirrormaker.flow.trouble import NO_POSITION, Trouble, refused
 from mirrormaker.topology.model import Membership, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
@@ -81,6 +79,7 @@ class Holdings:
         self._source = source
         self._engine = engine
         self._books = parts.books
+        self._booked = None if parts.books is None else BookedPoints(source, engine, parts.books)
         self._note = parts.events.note
         self._clock = clock
         self._on_fact = on_fact
@@ -99,8 +98,6 @@ class Holdings:
         """What the arbiter was told of before they were begun."""
         self._unread: dict[TopicPartition, str] = {}
         """Why it could not be told where these begin, nor of others."""
-        self._uncompared: set[TopicPartition] = set()
-        """Those that are to be started, and that the books could not be asked about."""
         self._to_store: set[TopicPartition] = set()
         """Those of which somebody waits for the position to be stored."""
         self._not_taken: dict[TopicPartition, str] = {}
@@ -203,7 +200,8 @@ class Holdings:
         destinations = {assignment.source: assignment.destinations for assignment in wanted}
         points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
         of_group = [each for each in wanted if not isinstance(known.get(each.source), Place)]
-        points = await self._find_lost(of_group, points)
+        if self._booked is not None:  # what is committed with the records goes back nowhere
+            points = await self._booked.compared(of_group, points, self._positions.tell)
         unnoted = await self._note_losses({source: points[source] for source in attempt.left & points.keys()})
         for source in attempt.left & known.keys() - unnoted:
             self._not_taken.pop(source, None)
@@ -226,38 +224,6 @@ class Holdings:
             self._not_taken |= dict.fromkeys(unnoted, problem)
             return unnoted
         return frozenset()
-
-    async def _find_lost(
-        self, wanted: Collection[Assignment], points: dict[TopicPartition, StartingPoint]
-    ) -> dict[TopicPartition, StartingPoint]:
-        """`wanted`: those whose positions the group told. What is committed with the records goes back
-        nowhere.
-        """
-        asked = [each for each in wanted if each.source in points]
-        if self._books is None or not asked:
-            return points
-        reached = await self._books.reached(asked)
-        if not self._books.is_known:
-            self._uncompared |= {each.source for each in asked}
-        points = points | await of_gone_logs(self._books, asked, points, reached)
-        points = await with_lost_ends(self._source, points, reached)
-        farther = await gone_on(self._books, asked, points, reached)
-        await self._positions.tell(farther)
-        return points | farther
-
-    async def _find_lost_later(self, books: Books, begun: Points) -> None:
-        """The books were not read yet as these were begun; copying may have come past what was lost."""
-        partitions = self._engine.machine.partitions
-        while not books.is_known and begun.keys() & partitions.keys():
-            await books.reached(())  # which waits for that
-        held = {source: partitions[source] for source in begun.keys() & partitions.keys()}
-        reached = await books.reached([self._engine.crossing.assignment(source) for source in held])
-        points = await with_lost_ends(self._source, begun, reached)
-        for source, partition in held.items():
-            lost, begun_at = points[source].lost, min(begun[source].lanes)
-            if lost is not None and partitions.get(source) is partition:
-                trouble = went_back(source, partition.position, lost, begun_at=begun_at)
-                self._engine.arbiter.meet(trouble)
 
     def _arrears_of(self, source: TopicPartition, point: StartingPoint) -> Arrears | None:
         """What the owner before may have lost."""
@@ -328,18 +294,8 @@ class Holdings:
             del self._not_begun[source]
         same = {source for source in mine if not self._successors.is_told(source, points[source])}
         self._successors.begin({source: points[source] for source in mine})
-        for source in same:
-            lost, position = points[source].lost, min(points[source].lanes)
-            if lost is not None and not engine.arbiter.goes_on_behind(source, position):
-                engine.arbiter.meet(went_back(source, position, lost, begun_at=points[source].stored))
-        late = {
-            source: points[source]
-            for source in same & self._uncompared
-            if not engine.arbiter.goes_on_behind(source, min(points[source].lanes))
-        }
-        self._uncompared -= mine
-        if late and self._books is not None:
-            self._start_task(self._find_lost_later(self._books, late), "find what was lost")
+        if self._booked is not None:
+            self._booked.begin({source: points[source] for source in same})
         engine.arbiter.joined(mine)
         engine.writer.look_up_leaders()
         engine.writer.pump()

@@ -135,7 +135,10 @@ def test_a_topic_that_is_another_one_has_not_lost_its_end_though_the_source_tell
     def standing(source: TopicPartition) -> object:
         return SimpleNamespace(kind=stood[source]) if source in stood else None
 
-    holdings = holdings_of(engine, member, standing)
+    books = SimpleNamespace(begin=ignore)
+    begun = {SOURCE: SimpleNamespace(epochs=None)}
+    engine.machine.assign = lambda _: engine.machine.partitions.update(begun)
+    holdings = holdings_of(engine, member, standing, books)
     holdings._successors.notice([SOURCE])
     holdings.take([SOURCE], {SOURCE: StartingPoint((0,), lost=(5, 150))})
     assert [trouble.kind for trouble in met] == ([] if met_first is None else [met_first])
@@ -157,7 +160,9 @@ def met_as_the_ledger_is_read(known: Reached, come_to: int) -> tuple[list[Troubl
         async with asyncio.TaskGroup() as tasks:
             engine.tasks = tasks
             holdings = holdings_of(engine, member, books=books)
-            points = await holdings._find_lost([engine.crossing.assignment(SOURCE)], {SOURCE: at})
+            assert holdings._booked is not None
+            wanted = [engine.crossing.assignment(SOURCE)]
+            points = await holdings._booked.compared(wanted, {SOURCE: at}, holdings._positions.tell)
             holdings.take([SOURCE], points)
             assert met == []
             engine.machine.partitions[SOURCE].extend_to(come_to)
