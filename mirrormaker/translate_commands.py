@@ -144,10 +144,7 @@ async def translate(
     untold: dict[str, None] = {}
     for place in places:
         try:
-            if back:
-                found = _back(view, route, naming, ids, place)
-            else:
-                found = _forward(view, naming, ids, place)
+            found = _back(view, route, naming, ids, place) if back else _forward(view, naming, ids, place)
         except ConfigurationError as error:
             untold |= dict.fromkeys(error.problems)
         else:

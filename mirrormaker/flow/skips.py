@@ -6,7 +6,8 @@ The topic is compacted; keys and values are JSON objects, so any client can read
 
 `reason` is the name of the policy, `offset` the source offset that was to come next, `lost` the source
 offsets that are meant, the second exclusive, or null where nobody can tell. A position passes what was left
-out only after its note is safe.
+out only after its note is safe. What a source lost after it was copied has "resumed_at" in its key, too: at
+the same offset something else may be noted, or another loss end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from broker.errors import BrokerError
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
-from mirrormaker.flow.trouble import Trouble
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.topology.model import RouteName
 
 TIMEOUT_MS = 15_000
@@ -29,12 +30,14 @@ TIMEOUT_MS = 15_000
 
 def describe_skip(route: RouteName, trouble: Trouble, at_ms: int) -> tuple[Document, Document]:
     """Key and value of the note. Pure."""
-    key = {
+    key: dict[str, object] = {
         "route": route,
         "topic": trouble.source.topic,
         "partition": trouble.source.partition,
         "offset": trouble.position,
     }
+    if trouble.kind is TroubleKind.SOURCE_TRUNCATED:
+        key["resumed_at"] = trouble.resume_at
     value = {
         "reason": trouble.kind.value,
         "problem": trouble.problem,

@@ -7,7 +7,7 @@ from mirrormaker.audit.notes import lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range
 from mirrormaker.flow.losses import Loss, describe_loss
 from mirrormaker.flow.skips import describe_skip
-from mirrormaker.flow.trouble import went_back
+from mirrormaker.flow.trouble import Divergence, diverged, went_back
 from mirrormaker.topology.model import RouteName
 
 ROUTE, SOURCE = RouteName("a"), TopicPartition("flights", 1)
@@ -43,3 +43,13 @@ def test_notes_that_somebody_else_wrote_are_passed_over() -> None:
         entries = [({**key, "offset": "5"}, {"reason": reason}), (key, {"reason": reason, "lost": [[], {}]})]
         assert truncations(entries, ROUTE) == lost_ranges(entries, ROUTE) == {}
         assert noted_ranges(entries, ROUTE) == {SOURCE: []}
+
+
+def test_what_a_source_lost_up_to_one_offset_another_time_stands_beside_what_it_had_lost() -> None:
+    notes = [
+        describe_skip(ROUTE, trouble, 0)
+        for end in (90, 60)
+        if (trouble := diverged(SOURCE, 100, None, Divergence(epoch=1, end_offset=end))) is not None
+    ]
+    assert notes[0][0] != notes[1][0]
+    assert [each.lost for each in truncations(notes, ROUTE)[SOURCE]] == [Range(90, 100), Range(60, 100)]
