@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from operator import le
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -367,7 +368,9 @@ class BucketTransaction:
         books = self._books
         if self._is_entered or books is None or (HOME, books.at) not in self._added:
             return ()
-        known = {source: at for source, at in self._committed.items() if at is not None}
+        known = {
+            source: at for source, at in self._committed.items() if at is not None and self._has(source, at)
+        }  # but for those whose source lost the end of its log since
         return books.due(known | self._promised)
 
     def _end(self) -> Commit:
@@ -379,11 +382,10 @@ class BucketTransaction:
         """Whether the destination has all that the promise speaks of. It may say more by now: offsets that
         hold no records.
         """
-        return all(
-            lane.acknowledged >= promised
-            for source, positions in self._promised.items()
-            for lane, promised in zip(self._partitions[source].lanes, positions, strict=True)
-        )
+        return all(self._has(source, positions) for source, positions in self._promised.items())
+
+    def _has(self, source: TopicPartition, positions: LanePositions) -> bool:
+        return all(map(le, positions, acknowledged(self._partitions[source])))
 
     def _promise_again(self) -> dict[TopicPartition, LanePositions]:
         """What has been reached, also where more was promised and it has been written so."""

@@ -456,7 +456,11 @@ def test_where_books_may_not_be_written_it_goes_on_without() -> None:
     assert (books.told, books.is_settled) == ([], False)
 
 
-def test_what_was_committed_without_books_is_written_once_they_may_be_though_nothing_more_comes() -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_was_committed_without_books_is_written_once_they_may_be_though_nothing_more_comes(
+    is_lost: bool,
+) -> None:
+    """Unless the source has lost it meanwhile: it would be written of the log in its place."""
     books = KeptBooks(BooksStanding.REFUSED)
     bucket, machine = one_partition(1, books)
     machine.ready(0)
@@ -473,8 +477,14 @@ def test_what_was_committed_without_books_is_written_once_they_may_be_though_not
     books.standing = BooksStanding.KEPT
     assert bucket.next_step(2_000) == AddPartitions(places=frozenset({(HOME, POSITIONS), (HOME, BOOKS)}))
     bucket.done(2_000)
+    if is_lost:
+        lost = out_of_range(SOURCES[0], 1, -1, SourceRange(start=0, end=0))
+        assert lost is not None
+        machine.go_on(lost)
     assert bucket.next_step(2_001) == Write(positions={}, entries=(({"page": 1}, {}),))
-    assert books.told == [{SOURCES[0]: (1,)}]
+    assert books.told == [{} if is_lost else {SOURCES[0]: (1,)}]
+    if is_lost:
+        return
     bucket.done(2_001)
     assert bucket.next_step(2_002) == COMMIT
     bucket.done(2_002)
