@@ -149,8 +149,9 @@ def test_what_is_copied_of_a_source_with_unclean_elections_is_what_it_has_and_wh
     running.wait_copied()
     assert running.stop() == 0
     there, copied = numbers(source.cluster, "flights"), numbers(destination, "jfk.flights")
-    lost = [note["lost"] for _, note in notes(destination) if note["reason"] == "source_truncated"]
-    told = sum(end - first for first, end in lost)  # others may be told to be lost by a note that went back
+    noted = [note for _, note in notes(destination)]
+    assert {note["reason"] for note in noted} <= {"source_truncated"}, noted  # every process ended well
+    told = sum(end - first for first, end in (note["lost"] for note in noted))
     assert len(set(copied)) == len(copied)
     assert set(there) <= set(copied)
     assert [number for number in copied if number in set(there)] == there
