@@ -133,7 +133,7 @@ def _add_sums(view: RouteView, audit: RouteAudit) -> None:
         sums = [page for each in passes for page in each.sums]
         if to.topic not in view.rewritten_destinations:
             audit.written.setdefault(to, []).extend(sums)
-        if len(view.data_lanes(source)) == 1:
+        if len(view.own_lanes(source)) == 1:
             audit.read[source] = sums
 
 

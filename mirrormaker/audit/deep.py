@@ -23,7 +23,7 @@ from mirrormaker.audit.lane_comparison import LaneComparison
 from mirrormaker.audit.lane_runs import OtherPasses, Pass, last_place, may_lack
 from mirrormaker.audit.lane_terms import LaneTerms
 from mirrormaker.audit.log_reader import LogReader
-from mirrormaker.audit.lost_copies import judge_letters
+from mirrormaker.audit.lost_copies import miss_all
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
 from mirrormaker.audit.ranges import Range, total
@@ -62,26 +62,34 @@ class DeepAudit:
             audit.problem = problem if audit.window.length else None
             return audit
         tally = None if self._new_tally is None else self._new_tally()
+        meets_errors = False
         try:
             for number, to in lanes:
-                await self._lane(audit, to, number, tally)
+                if meets_errors or not self._is_without_letters(source, to):
+                    meets_errors |= await self._lane(audit, to, number, tally)
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
-        judge_letters(view, source, findings)
         findings.sort()
         audit.read_windows = () if tally is None else tally.counts()
         return audit
 
+    def _is_without_letters(self, source: TopicPartition, to: TopicPartition) -> bool:
+        """Whether a lane is one of dead letters alone, and nothing is known to have taken it. Then the source
+        is read for it only where there should be some.
+        """
+        view = self._view
+        passes = view.passes.get((source, to), ())
+        return to.topic in view.letter_topics and not any(each.count(view.windows[source]) for each in passes)
+
     async def _lane(
         self, audit: PartitionAudit, to: TopicPartition, number: int, tally: WindowTally | None
-    ) -> None:
+    ) -> bool:
+        """Whether it met records that no step can process."""
         view, source, findings = self._view, audit.source, audit.findings
         if to not in view.to_ends:
-            pending = view.windows[source]
-            if pending.length and (view.copied_to(source) or 0) > pending.first:
-                raise CorruptRecordsError(f"the destination has no partition {to}")
-            findings.outcomes[Outcome.PENDING] += pending.length
-            return
+            self._judge_absent(source, to, number, findings)
+            return False
+        meets_errors = False
         await self._judge_prior(source, to, number, findings, tally)
         for stretch in self._stretches(source, to, findings if number == 0 else Findings()):
             expectation = self._expectations.of(source, to, number, known=stretch.known)
@@ -90,7 +98,7 @@ class DeepAudit:
                     source=source,
                     destination=to,
                     delivery=view.route.delivery,
-                    is_exclusive=view.is_exclusive,
+                    is_exclusive=view.is_exclusive_at(to),
                     is_shared=len(view.lanes_to(to)) > 1,
                     destination_start=view.to_starts[to],
                     written_meanwhile=Range(view.to_ends[to], view.to_reached[to]),
@@ -112,6 +120,23 @@ class DeepAudit:
             name = partial(self._name_strangers, comparison, source, to, number)
             await self._compare(comparison, expectation, stretch, audit, to, name)
             findings.outcomes.update(expectation.outcomes)
+            meets_errors |= expectation.meets_errors
+        return meets_errors
+
+    def _judge_absent(
+        self, source: TopicPartition, to: TopicPartition, number: int, findings: Findings
+    ) -> None:
+        """Of a lane to a partition that is not there. Raises CorruptRecordsError where nobody knows what
+        stood there.
+        """
+        view, window = self._view, self._view.windows[source]
+        passes = view.passes.get((source, to), ())
+        findings.records += miss_all(view, source, to, passes, findings)
+        begun = max([window.first, *(each.source.next for each in passes)])
+        if not passes and to.topic not in view.letter_topics and (view.copied_to(source) or 0) > begun:
+            raise CorruptRecordsError(f"the destination has no partition {to}")
+        if number == 0:
+            findings.outcomes[Outcome.PENDING] += Range(begun, window.next).length
 
     async def _judge_prior(
         self,
@@ -155,7 +180,7 @@ class DeepAudit:
         """What stands before the first record that both sides have, where there is no ledger."""
         view = self._view
         at_source = Outcome.GONE_AT_DESTINATION if view.to_starts[to] > 0 else None
-        prior = Outcome.THERE_BEFORE if view.is_exclusive else Outcome.OTHERS
+        prior = Outcome.THERE_BEFORE if view.is_exclusive_at(to) else Outcome.OTHERS
         at_destination = prior if self._may_be_prior(source, to) else None
         return Skips(
             source=Outcome.BEFORE_START if view.route.start is not Start.EARLIEST else at_source,

@@ -16,7 +16,6 @@ from mirrormaker.audit.ranges import Range, holds, is_any_held
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.record import RecordError
-from mirrormaker.topology.model import RecordErrorPolicy
 
 
 class LanePlaces:
@@ -27,24 +26,25 @@ class LanePlaces:
     def __init__(self, targets: Iterable[range], passes: Mapping[int, Sequence[Pass]]) -> None:
         """`targets`: lanes by topic. `passes`: by lane."""
         self._among: Mapping[int, range] = {lane: lanes for lanes in targets for lane in lanes}
+        """Without that of dead letters, where steps send nothing to their topic."""
         self._passes = passes
 
     def lane_of(self, lane: int, offset: int) -> int:
         """Of a source record that `lane` should take now."""
-        candidates: list[int] = [lane, *self._among[lane]]
+        candidates: list[int] = [lane, *self.lanes_beside(lane)]
         return next((each for each in candidates if self._has(each, offset)), lane)
 
     def is_elsewhere(self, lane: int, offset: int) -> bool:
         """Whether another lane to the same topic has the source record too."""
-        return any(self._has(each, offset) for each in self._among[lane] if each != lane)
+        return any(self._has(each, offset) for each in self.lanes_beside(lane) if each != lane)
 
     def lanes_beside(self, lane: int) -> range:
         """All lanes to the topic of this one."""
-        return self._among[lane]
+        return self._among.get(lane, range(lane, lane + 1))
 
     def passes_beside(self, lane: int) -> list[Pass]:
         """What is known of them."""
-        return [known for each in self._among[lane] for known in self._passes.get(each, ())]
+        return [known for each in self.lanes_beside(lane) for known in self._passes.get(each, ())]
 
     def _has(self, lane: int, offset: int) -> bool:
         return any(known.run_at(offset) is not None for known in self._passes.get(lane, ()))
@@ -67,9 +67,8 @@ class Expectation:
     """What filters let go is told as well, as `left_out`: it may have been copied before."""
     has_function: bool = False
     """One of the steps is a function of the route's own."""
-    on_record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL
     letters: Aside | None = None
-    """Makes the dead letters, where steps send records to their topic, too; None: nobody asks for them."""
+    """Makes the dead letters; None: the route has none."""
     notes: Sequence[Range] = ()
     """Source offsets that are noted as left out, in their order, as far as the route has come."""
     returned: Sequence[Range] = ()
@@ -89,10 +88,14 @@ class Expectation:
     """
     copied: Sequence[Pass] = ()
     """What the ledger knows of all lanes of the partition."""
+    parked: Sequence[Pass] = ()
+    """Of these, what it knows of the lane of dead letters."""
     places: LanePlaces | None = None
     """Where records are that may be in one lane or another; None: there is one lane."""
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     """Of records that are not expected at all."""
+    meets_errors: bool = False
+    """There were records that no step can process."""
 
     def is_plain(self, entry: Entry) -> bool:
         """Whether all of a batch is expected as it is."""
@@ -137,7 +140,7 @@ class Expectation:
         return holds(self.returned, offset) and not self._is_any_copied(offset)
 
     def _is_any_copied(self, offset: int) -> bool:
-        return any(each.has_copy_of(offset) for each in self.copied)
+        return _have_copy(self.copied, offset)
 
     def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
         """What it counts as where it is not at the destination."""
@@ -148,13 +151,6 @@ class Expectation:
             if is_carried:
                 return Outcome.RETURNED
         return Outcome.BY_FUNCTION if self.has_function else None
-
-    def _outcome_of_error(self, offset: int) -> Outcome:
-        """What a record counts as that no step can process. A letter that its topic did not take is noted."""
-        said = self._said_of(offset)
-        if said is not None:
-            return said
-        return Outcome.PARKED if self.on_record_error is RecordErrorPolicy.PARK else Outcome.NOTED
 
     def _said_of(self, offset: int) -> Outcome | None:
         """What notes and the route's position say of a record that is no copy."""
@@ -186,9 +182,12 @@ class Expectation:
             try:
                 sent = steps.apply(record) or self._sent_before(record, filtered)
             except RecordError as error:
+                self.meets_errors = True
                 if self.letters is None:
-                    self.outcomes[self._outcome_of_error(offset)] += self.lane == 0
+                    self.outcomes[self._said_of(offset) or Outcome.NOTED] += self.lane == 0
                     continue
+                if self._is_any_copied(offset) and not _have_copy(self.parked, offset):
+                    continue  # before the file had the steps that it has now
                 sent = [self.letters.record_error(record, str(error))]
             if not sent and not self._is_any_copied(offset):
                 self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
@@ -202,6 +201,10 @@ class Expectation:
         if self.tells_filtered:
             filtered.add(record.offset)
         return self.unfiltered.apply(record)
+
+
+def _have_copy(passes: Iterable[Pass], offset: int) -> bool:
+    return any(each.has_copy_of(offset) for each in passes)
 
 
 def _columns_of(records: Sequence[Record]) -> Columns:

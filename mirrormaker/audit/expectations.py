@@ -57,7 +57,6 @@ class Expectations:
                 isinstance(each.step, CallFunction) and is_for(each.topics, source.topic)
                 for each in route.transforms
             ),
-            on_record_error=route.on.record_error,
             letters=self._letters(source),
             notes=view.notes_of(source),
             returned=view.returned.get(source, ()),
@@ -69,15 +68,20 @@ class Expectations:
             copied=[
                 each for _, there in view.data_lanes(source) for each in view.passes.get((source, there), ())
             ],
+            parked=[
+                each
+                for number, there in view.data_lanes(source)
+                if number == view.lanes[source].parked_lane
+                for each in view.passes.get((source, there), ())
+            ],
             places=self._places(source) if is_spread else None,
         )
 
     def _letters(self, source: TopicPartition) -> Aside | None:
-        """Of dead letters that take a lane of other records."""
-        route, lane_map = self._view.route, self._view.lanes[source]
-        if not any(lane_map.parked_lane in lanes for lanes in lane_map.targets.values()):
+        route, parked_lane = self._view.route, self._view.lanes[source].parked_lane
+        if parked_lane is None:
             return None
-        return Aside(route=route.name, source=source, policies=route.on, parked_lane=lane_map.parked_lane)
+        return Aside(route=route.name, source=source, policies=route.on, parked_lane=parked_lane)
 
     def _places(self, source: TopicPartition) -> LanePlaces:
         view = self._view

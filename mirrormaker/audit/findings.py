@@ -33,8 +33,6 @@ class Outcome(Enum):
     """Filters and functions of the route let it go, or it is no record, as markers."""
     NOTED = "noted"
     """It is noted at the destination as left out, or was passed over by a seek."""
-    PARKED = "parked"
-    """A dead letter stands for it."""
     RETURNED = "returned"
     """It has been at the destination, or comes there by another route."""
     PENDING = "pending"

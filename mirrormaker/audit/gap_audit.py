@@ -190,6 +190,9 @@ class GapAudit:
             if items:
                 items, offsets = await self._explain(lane, to, number, passes, gap, items, findings)
                 found += offsets if lane == source else []
+        if not view.is_exclusive_at(to):
+            findings.outcomes[Outcome.OTHERS] += len(items)
+            return found
         if view.indexes[to].is_before_all(gap.first):
             findings.outcomes[Outcome.THERE_BEFORE] += len(items)
             return found

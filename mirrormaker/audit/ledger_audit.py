@@ -15,7 +15,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.lost_copies import judge_copies, judge_letters
+from mirrormaker.audit.lost_copies import judge_copies
 from mirrormaker.audit.lost_places import uncertain_offsets
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
@@ -90,7 +90,6 @@ class LedgerAudit:
             audit.problem = audit.problem or problem
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
-        judge_letters(view, source, findings)
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
         findings.sort()
         return audit
@@ -118,7 +117,7 @@ class LedgerAudit:
         view, start = self._view, self._view.route.start
         if source in view.made_anew:
             return view.copied_to(source)
-        if start is Start.EARLIEST or any(view.to_reached.get(to) != 0 for _, to in view.data_lanes(source)):
+        if start is Start.EARLIEST or any(view.to_reached.get(to) != 0 for _, to in view.own_lanes(source)):
             return None
         if isinstance(start, StartAtOffsets) and source.partition not in start.offsets.get(source.topic, ()):
             return None
@@ -228,9 +227,11 @@ def count_window(
     copied = joined(part for each in passes for part in each.copied_parts(offsets))
     dealt = sum(each.length for each in covered)
     count = sum(each.length for each in copied)
-    runs = [run for each in passes for run in each.runs_within(offsets)] if len(lanes) == 1 else []
+    by_lane = [[run for each in known for run in each.runs_within(offsets)] for _, known in lanes]
+    filled = [runs for runs in by_lane if runs]
     ends: Range | None = None
-    if runs:
+    if len(filled) == 1:
+        (runs,) = filled
         places = [
             Range(
                 run.to + max(offsets.first - run.source, 0),

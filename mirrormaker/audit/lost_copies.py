@@ -1,5 +1,5 @@
 """Whether a destination still has what was written there, by the ledger and by what the cluster says of its
-ends. Dead letters are judged so, too: they have a topic of their own, and nobody reads them.
+ends.
 """
 
 from __future__ import annotations
@@ -21,23 +21,17 @@ def judge_copies(
     if to in view.to_ends:
         _judge_kept(view, source, to, passes, findings)
         return
-    for missing in joined(part for each in passes for part in each.copied_parts(view.windows[source])):
-        findings.equal -= missing.length
+    findings.equal -= miss_all(view, source, to, passes, findings)
+
+
+def miss_all(
+    view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
+) -> int:
+    """Name what a lane had copied to a partition that is not there; how many records that is."""
+    copied = joined(part for each in passes for part in each.copied_parts(view.windows[source]))
+    for missing in copied:
         findings.add_missing(source, missing, to, None)
-
-
-def judge_letters(view: RouteView, source: TopicPartition, findings: Findings) -> None:
-    """The same of dead letters that are not compared as records are; they do not count as equal."""
-    lane_map = view.lanes[source]
-    if lane_map.parked_lane is None:
-        return
-    to = lane_map.destinations[lane_map.parked_lane]
-    if (source, to) not in view.passes or any(to == there for _, there in view.data_lanes(source)):
-        return
-    letters = Findings()
-    judge_copies(view, source, to, view.passes[source, to], letters)
-    letters.equal = 0
-    findings.merge(letters)
+    return total(copied)
 
 
 def _judge_kept(

@@ -67,7 +67,7 @@ class PriorRecords:
             known |= await self._contents(lane, passes, expectation, set(last), len(last))
         copies = sum(content in known for content in last)
         findings.outcomes[Outcome.REPEATED] += copies
-        prior = Outcome.THERE_BEFORE if view.is_exclusive else Outcome.OTHERS
+        prior = Outcome.THERE_BEFORE if view.is_exclusive_at(to) else Outcome.OTHERS
         findings.outcomes[prior] += count - copies
 
     async def _read_there(

@@ -89,6 +89,8 @@ class RouteView:
     """What the ledger knows of each lane, by source and destination; nothing of those that it does not."""
     indexes: Mapping[TopicPartition, DestinationIndex]
     """By partition of the destination."""
+    letter_topics: frozenset[str] = frozenset()
+    """Topics of the destination that take dead letters of the route, and nothing else of it."""
     severed: Mapping[tuple[TopicPartition, TopicPartition], list[Pass]] = field(default_factory=dict)
     """As `passes`, of what was copied from logs that the source has no more."""
     truncations: Mapping[TopicPartition, list[Truncation]] = field(default_factory=dict)
@@ -117,16 +119,23 @@ class RouteView:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody but the route writes to its topics."""
+        """Whether nobody but the route writes to its topics, but to those of dead letters alone."""
         return is_exclusive(self.route)
 
+    def is_exclusive_at(self, to: TopicPartition) -> bool:
+        """Whether nobody but the route writes there; among letters consumers may have their own."""
+        return self.is_exclusive and to.topic not in self.letter_topics
+
     def data_lanes(self, source: TopicPartition) -> list[tuple[int, TopicPartition]]:
-        """The lanes that records take, by their number; not those for notes, and for dead letters only where
-        their topic takes records of other lanes, too.
-        """
+        """The lanes that records take, dead letters among them, by their number; not those for notes."""
         lane_map = self.lanes[source]
-        numbers = sorted(number for lanes in lane_map.targets.values() for number in lanes)
-        return [(number, lane_map.destinations[number]) for number in numbers]
+        numbers = {number for lanes in lane_map.targets.values() for number in lanes}
+        parked = set[int]() if lane_map.parked_lane is None else {lane_map.parked_lane}
+        return [(number, lane_map.destinations[number]) for number in sorted(numbers | parked)]
+
+    def own_lanes(self, source: TopicPartition) -> list[tuple[int, TopicPartition]]:
+        """The same without those to topics of dead letters alone."""
+        return [each for each in self.data_lanes(source) if each[1].topic not in self.letter_topics]
 
     def lanes_to(self, to: TopicPartition) -> list[tuple[TopicPartition, int, list[Pass]]]:
         """The lanes of the route that lead to a partition of the destination and are in the ledger: source,
@@ -168,7 +177,7 @@ class RouteView:
 
     def why_unplaced(self, source: TopicPartition) -> str | None:
         """Why nothing can be told of a partition without the ledger of it; None: reading both sides tells."""
-        lanes = len(self.data_lanes(source))
+        lanes = len(self.own_lanes(source))
         if lanes == 1:
             return None
         return (
@@ -273,6 +282,7 @@ async def view_route(
         to_reached=to_reached,
         passes=passes,
         indexes=indexes,
+        letter_topics=frozenset(each.parked for each in ways.values() if each.parked) - _taken(ways),
         severed=severed,
         truncations=_with_standing(truncations(noted, route.name), cuts),
         doubts=standing_doubts(control, route.name),
@@ -300,6 +310,11 @@ def _ways(route: RouteSpec, topics: Iterable[str]) -> dict[str, Ways]:
     return {topic: transit.ways(topic) for topic in topics}
 
 
+def _taken(ways: Mapping[str, Ways]) -> set[str]:
+    """Topics of the destination that take records of these."""
+    return {name for each in ways.values() for name in (each.main, *each.elsewhere)}
+
+
 def _with_beside(asked: Collection[str], ways: Mapping[str, Ways]) -> list[str]:
     """The topics, and those that lead to the same ones: whose a record is there all of them together tell."""
     written = {name for topic in asked for name in ways[topic].data_topics}
@@ -310,18 +325,11 @@ def _lay_lanes(
     ways: Mapping[str, Ways], partitions: Iterable[TopicPartition], there: ClusterMetadata
 ) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
     """Where each partition leads, and all partitions of these topics that there are at the destination."""
-    taken = {name for each in ways.values() for name in (each.main, *each.elsewhere)}
 
     def count_of(topic: str) -> int:
         return len(there.topics[topic].partitions) if topic in there.topics else 1
 
-    def lanes_of(source: TopicPartition) -> LaneMap:
-        lanes = ways[source.topic].lanes(source.partition, count_of)
-        parked = None if lanes.parked_lane is None else lanes.destinations[lanes.parked_lane]
-        is_shared = parked is not None and parked.topic in taken and parked.partition < count_of(parked.topic)
-        return lanes.with_letters() if is_shared else lanes
-
-    lanes = {each: lanes_of(each) for each in partitions}
+    lanes = {each: ways[each.topic].lanes(each.partition, count_of) for each in partitions}
     topics = {to.topic for each in lanes.values() for to in each.destinations}
     return lanes, there.topic_partitions(sorted(topics & there.topics.keys()))
 

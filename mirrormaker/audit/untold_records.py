@@ -62,9 +62,10 @@ class UntoldRecords:
         what was sent and not written down: then it cannot be told whether it was lost. Raises BrokerError,
         CorruptRecordsError.
         """
-        outcome = Outcome.LOST if self._view.is_exclusive else Outcome.UNRECORDED
         due = await self.due(source, stretches, findings)
-        findings.outcomes[outcome] += sum(map(total, due.records.values()))
+        for to, records in due.records.items():
+            outcome = Outcome.LOST if self._view.is_exclusive_at(to) else Outcome.UNRECORDED
+            findings.outcomes[outcome] += total(records)
 
     async def without_last_marker(
         self, source: TopicPartition, stretches: Sequence[Range], findings: Findings

@@ -8,7 +8,7 @@ There is one lane to each partition: dead letters take that of records which ste
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from broker.client.partitioner import murmur2
 from broker.records.record import Record
@@ -101,13 +101,6 @@ class LaneMap:
     def is_spread(self) -> bool:
         """Whether records to one topic may take one lane or another."""
         return any(len(lanes) > 1 for lanes in self.targets.values())
-
-    def with_letters(self) -> LaneMap:
-        """The same, with dead letters as records like others: their topic is a target."""
-        if self.parked_lane is None or self.destinations[self.parked_lane].topic in self.targets:
-            return self
-        letters = {self.destinations[self.parked_lane].topic: range(self.parked_lane, self.parked_lane + 1)}
-        return replace(self, targets=self.targets | letters)
 
     def widened(self, former: Collection[TopicPartition]) -> LaneMap:
         """The same, and lanes to further partitions of its topics: behind those that it has, which are

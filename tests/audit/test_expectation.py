@@ -15,11 +15,12 @@ from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ranges import Range
+from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.transit import PartitionSteps
-from mirrormaker.flow.ways import ways_of
+from mirrormaker.flow.ways import LaneMap, ways_of
 from mirrormaker.ledger.page import Page
-from mirrormaker.steps.topic_steps import compile_steps
-from mirrormaker.topology.model import PartitionPolicy, RecordErrorPolicy
+from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
+from mirrormaker.topology.model import FailurePolicies, PartitionPolicy, RecordErrorPolicy
 from mirrormaker.topology.naming import compile_naming
 from tests.topology.files import load_route
 
@@ -67,24 +68,51 @@ def test_what_the_ledger_has_a_copy_of_should_be_there_whatever_else_is_said_of_
     assert by_function == [outcome] * 2 + [Outcome.BY_FUNCTION] * 2 + [outcome] * 6
 
 
-@pytest.mark.parametrize(
-    ("policy", "settled"),
-    [(RecordErrorPolicy.PARK, Outcome.PARKED), (RecordErrorPolicy.FAIL, Outcome.NOTED)],
-)
-def test_what_no_step_can_process_is_parked_only_where_no_note_and_no_position_says_otherwise(
-    tmp_path: Path, policy: RecordErrorPolicy, settled: Outcome
-) -> None:
-    route = load_route(tmp_path, "topics: {include: [orders]}, transforms: [{drop: {fields: [secret]}}]")
+def lanes_of_steps(folder: Path) -> tuple[TopicSteps, LaneMap]:
+    """A step that no record of a batch can be put through, and dead letters."""
+    route = load_route(
+        folder,
+        "topics: {include: [orders]}, transforms: [{drop: {fields: [secret]}}], on: {record_error: park}",
+    )
     naming = compile_naming(route.source, route.topics)
     compiled = compile_steps(route, naming, "orders")
-    lanes = ways_of(route, naming, compiled.topic, ()).lanes(0, lambda _: 1)
-    expected = Expectation(
-        steps=PartitionSteps(compiled, lanes, PartitionPolicy.SAME, 0),
-        on_record_error=policy,
-        notes=[Range(2, 4)],
-        copied_to=7,
-    )
+    return compiled, ways_of(route, naming, compiled.topic, ()).lanes(0, lambda _: 1)
+
+
+def test_what_no_step_can_process_is_noted_or_still_to_come_where_there_are_no_letters(
+    tmp_path: Path,
+) -> None:
+    compiled, lanes = lanes_of_steps(tmp_path)
+    steps = PartitionSteps(compiled, lanes, PartitionPolicy.SAME, 0)
+    expected = Expectation(steps=steps, notes=[Range(2, 4)], copied_to=7)
     assert expected.items(batch(1), WHOLE) == []
-    assert expected.outcomes == {settled: 5, Outcome.NOTED: 2, Outcome.PENDING: 3} | (
-        {Outcome.NOTED: 7} if settled is Outcome.NOTED else {}
-    )
+    assert expected.meets_errors
+    assert expected.outcomes == {Outcome.NOTED: 7, Outcome.PENDING: 3}
+
+
+def test_what_no_step_can_process_is_due_as_a_letter_unless_a_note_stands_for_it_or_it_was_copied_before(
+    tmp_path: Path,
+) -> None:
+    compiled, lanes = lanes_of_steps(tmp_path)
+    assert lanes.parked_lane is not None
+    policies = FailurePolicies(record_error=RecordErrorPolicy.PARK)
+
+    def expected(lane: int, **more: Any) -> list[tuple[int, Outcome | None]]:
+        expectation = Expectation(
+            lane=lane,
+            steps=PartitionSteps(compiled, lanes, PartitionPolicy.SAME, 0),
+            letters=Aside(policies=policies, parked_lane=lanes.parked_lane),
+            notes=[Range(4, 6)],
+            copied_to=8,
+            **more,
+        )
+        return [(item.offset, item.outcome) for item in expectation.items(batch(1), WHOLE)]
+
+    copied = known(is_placed=True)
+    noted, due = [(4, Outcome.NOTED), (5, Outcome.NOTED)], [(6, None), (7, None)]
+    rest = [*noted, *due, (8, Outcome.PENDING), (9, Outcome.PENDING)]
+    assert expected(0) == []
+    assert expected(lanes.parked_lane) == [(each, None) for each in range(4)] + rest
+    assert expected(lanes.parked_lane, copied=[copied]) == [(0, None), (1, None), *rest]
+    as_letters = expected(lanes.parked_lane, copied=[copied], parked=[copied])
+    assert as_letters == [(each, None) for each in range(4)] + rest

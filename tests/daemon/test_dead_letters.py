@@ -13,9 +13,19 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
-from tests.daemon.audits import audit
+from broker.types import TopicPartition
+from tests.daemon.audits import audit, found_in
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.killed_mirrors import end_of, read
+from tests.daemon.tampered_logs import (
+    Change,
+    altered_header,
+    altered_time,
+    altered_value,
+    dropped,
+    reordered,
+    tamper,
+)
 from tests.daemon.test_failure_policies import LOST, delete_topic
 from tests.daemon.test_mirror import address, clusters, create, producer
 
@@ -24,7 +34,15 @@ __all__ = ["clusters"]
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 COUNT = 100
 PARK = {"record_error": "park"}
-LETTERS = "orders.dead-letters"
+LETTERS, LETTERS_THERE = "orders.dead-letters", "jfk.orders.dead-letters"
+CHANGES: Mapping[int, tuple[Change, tuple[str, int, int, int]]] = {
+    0: (altered_value, ("altered", 9, 4, 1)),
+    1: (altered_header, ("altered", 9, 4, 1)),
+    2: (altered_time, ("altered", 9, 4, 1)),
+    3: (dropped, ("missing", 9, 4, 1)),
+    4: (reordered, ("reordered", 9, 5, 1)),
+}
+"""By partition, what is done to the letter at offset 4, of the record at offset 9, and what that is."""
 
 
 def write(cluster: EmbeddedCluster, topic: str, values: list[bytes]) -> None:
@@ -231,27 +249,97 @@ def test_what_a_killed_process_left_there_and_did_not_write_down_is_told_of_each
         assert sum(told["equal"] for _, told in judged) == 4 * step, options
 
 
-def test_letters_that_the_destination_has_lost_are_missing(clusters: Clusters, mirror: MirrorFactory) -> None:
-    """Nothing of them is compared: their topic takes no other records."""
+def parked(clusters: Clusters, mirror: MirrorFactory, partitions: int = 1, **route: object) -> MirrorProcess:
+    """Twenty records in each partition of a topic, of which every second is no JSON, copied."""
     source, destination = clusters
-    create(source, "orders", 1)
-    values = [b"no JSON %d" % each if each % 2 else json.dumps({"id": each}).encode() for each in range(20)]
-    write(source, "orders", values)
+    create(source, "orders", partitions)
+    writer = producer(source, **{"linger.ms": 10_000})
+    for partition in range(partitions):
+        for each in range(20):
+            value = b"no JSON %d" % each if each % 2 else json.dumps({"id": each}).encode()
+            writer.produce("orders", value, b"key-%d" % each, partition=partition)
+    assert writer.flush(PATIENCE_SECONDS) == 0
     drop = [{"drop": {"fields": ["secret"]}}]
-    running = mirror(source, destination, topics={"include": ["orders"]}, transforms=drop, on=PARK)
+    running = mirror(source, destination, topics={"include": ["orders"]}, transforms=drop, on=PARK, **route)
     running.start()
     running.wait_copied()
     assert running.stop() == 0
-    assert equal_records(running) == 10
+    return running
+
+
+def test_letters_that_the_destination_has_lost_are_missing(clusters: Clusters, mirror: MirrorFactory) -> None:
+    running = parked(clusters, mirror)
+    destination = clusters[1]
+    assert equal_records(running) == 20
     delete_topic(destination, "jfk.orders.dead-letters")
     for options in ((), ("--deep",)):
         code, told = audit(running.file, *options)
-        assert (code, told["equal"], told["differences"]) == (2, 10, {"missing": 10}), options
+        assert (code, told["records"], told["equal"]) == (2, 20, 10), options
+        assert told["differences"] == {"missing": 10}, options
+        assert told["first_difference"]["offset"] == 1, options
     create(destination, "jfk.orders.dead-letters", 1)
     write(destination, "jfk.orders.dead-letters", [b"of a consumer"])
+    assert audit(running.file)[1]["differences"] == {"missing": 9}
+    code, told = audit(running.file, "--deep")
+    assert (code, told["equal"], told["differences"]) == (2, 10, {"altered": 1, "missing": 9})
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_what_was_done_to_a_letter_is_named_by_reading(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str
+) -> None:
+    """Also in a topic that takes letters alone, where consumers may have theirs."""
+    running = parked(clusters, mirror, len(CHANGES) + 1, delivery=delivery)
+    assert equal_records(running) == 20 * (len(CHANGES) + 1)
+    destination = clusters[1]
+    tamper(destination, {TopicPartition(LETTERS_THERE, at): (each, 4) for at, (each, _) in CHANGES.items()})
+    writer = producer(destination)
+    writer.produce(LETTERS_THERE, b"of a consumer", partition=len(CHANGES))
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    code, told = audit(running.file, "--deep")
+    assert code == 2
+    for partition in told["partitions"]:
+        expected = [each for at, (_, each) in CHANGES.items() if at == partition["partition"]]
+        assert found_in(partition) == expected, partition
+    clean = next(each for each in told["partitions"] if each["partition"] == len(CHANGES))
+    assert (clean["equal"], clean["outcomes"]) == (20, {"others": 1})
+    code, told = audit(running.file)
+    assert (code, told["differences"], told["outcomes"]) == (0, {}, {"others": 1})
+
+
+@pytest.mark.parametrize("is_lossy", [True, False])
+def test_letters_of_a_process_that_was_killed_are_there(
+    clusters: Clusters, mirror: MirrorFactory, is_lossy: bool
+) -> None:
+    """It wrote none of them down; at least once, they are parked again."""
+    source, destination = clusters
+    delivery = "at_most_once" if is_lossy else "at_least_once"
+    running = parked(clusters, mirror, delivery=delivery, commit_interval_ms=60_000)
+    write(source, "orders", [b"no JSON, either %d" % each for each in range(10)])
+    running.start()
+    running.until(lambda: end_of(destination, LETTERS_THERE) == 20, "parked")
+    running.kill()
+    write(source, "orders", [b"no JSON at last"])
+    running.start()
+    running.until(lambda: end_of(destination, LETTERS_THERE) == (21 if is_lossy else 31), "parked")
+    assert running.stop() == 0
     for options in ((), ("--deep",)):
         code, told = audit(running.file, *options)
-        assert (code, told["equal"], told["differences"]) == (2, 10, {"missing": 9}), options
+        assert (code, told["records"], told["equal"]) == (0, 31, 31), (options, told)
+        assert told["outcomes"] == ({} if is_lossy else {"repeated": 10}), options
+
+
+def test_without_a_ledger_letters_are_compared_by_content_and_order(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    running = parked(clusters, mirror)
+    destination = clusters[1]
+    delete_topic(destination, "__mirrormaker_ledger")
+    code, told = audit(running.file, "--deep")
+    assert (code, told["equal"], told["outcomes"]) == (0, 20, {}), told
+    tamper(destination, {TopicPartition(LETTERS_THERE, 0): (altered_value, 4)})
+    code, told = audit(running.file, "--deep")
+    assert (code, told["equal"], told["first_difference"]["offset"]) == (2, 19, 9), told
 
 
 @pytest.mark.parametrize(

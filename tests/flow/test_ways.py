@@ -76,17 +76,6 @@ def test_dead_letters_of_dead_letters_take_a_lane_to_their_own_copy(policy: Part
         assert each.parked_lane is not None
         assert each.destinations[each.parked_lane] == TopicPartition("dead", partition)
         assert len(set(each.destinations)) == len(each.destinations)
-        assert each.with_letters() is each
-
-
-def test_dead_letters_may_be_taken_for_records_like_others_of_their_topic() -> None:
-    lane_map = Ways(main="all", elsewhere=("some",), parked="dead").lanes(1, lambda _: 3)
-    with_letters = lane_map.with_letters()
-    assert with_letters.destinations == lane_map.destinations
-    assert with_letters.targets == {"all": range(1), "some": range(2, 3), "dead": range(1, 2)}
-    assert with_letters.with_letters() is with_letters
-    plain = Ways(main="all").lanes(1, lambda _: 3)
-    assert plain.with_letters() is plain
 
 
 @pytest.mark.parametrize(
