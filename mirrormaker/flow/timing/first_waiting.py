@@ -1,4 +1,6 @@
-"""The first batch that waits at a source, by its header: how old it is, and how large its records are."""
+"""The first batch that waits at a source, by its header: how old it is, and how large its records are. Of the
+formats before batches, the first message.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from dataclasses import dataclass
 from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
 from broker.errors import CorruptRecordsError
-from broker.records.batch import MAGIC_POSITION, read_header
+from broker.records.batch import MAGIC_POSITION, peek_size, read_header
+from broker.records.message_set import message_place
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
 
@@ -20,7 +23,8 @@ class FirstBatch:
 
     timestamp_ms: int
     """Since the epoch: of its first record, or of its append where the source's nodes date it. Of a batch of
-    which compaction left some, whose header does not tell, that of the youngest.
+    which compaction left some, whose header does not tell, and of messages that are compressed together, that
+    of the youngest. -1: it has none.
     """
     bytes_per_offset: float
 
@@ -66,20 +70,32 @@ async def _sample_one(
                 cluster, partition, offset, read_committed=read_committed, replica=nearer
             )
         if not data.error_code:
-            return read_first(data.records or b"")
+            return read_first(data.records or b"", offset)
     return None
 
 
-def read_first(records: Buffer) -> FirstBatch | None:
-    """The batch that an answer begins with; None where there is none, or one of a format before headers."""
-    if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < 2:
+def read_first(records: Buffer, offset: int) -> FirstBatch | None:
+    """The batch that an answer for `offset` begins with; None where there is none that can be read."""
+    if len(records) <= MAGIC_POSITION:
         return None
     try:
-        header = read_header(records)
+        return _first_message(records, offset) if records[MAGIC_POSITION] < 2 else _first_batch(records)
     except CorruptRecordsError:
         return None
+
+
+def _first_batch(records: Buffer) -> FirstBatch:
+    """Raises CorruptRecordsError."""
+    header = read_header(records)
     is_base_other = header.is_log_append_time or header.has_delete_horizon
     timestamp_ms = header.max_timestamp if is_base_other else header.base_timestamp
     return FirstBatch(
         timestamp_ms=timestamp_ms, bytes_per_offset=header.size / (header.last_offset_delta + 1)
     )
+
+
+def _first_message(records: Buffer, offset: int) -> FirstBatch:
+    """Raises CorruptRecordsError, also where it is not whole."""
+    size = peek_size(records) or 0
+    last, timestamp_ms = message_place(memoryview(records)[:size])
+    return FirstBatch(timestamp_ms=timestamp_ms, bytes_per_offset=size / max(last + 1 - offset, 1))
