@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from broker.client.cluster import Cluster
+from broker.client.epoch_ends import epoch_ends_found
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.operations import DESCRIBE
 from broker.clock import Clock
@@ -19,7 +20,7 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import EpochEndOffset
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.partings import Read, partings
+from mirrormaker.flow.partings import ASK_TIMEOUT_MS, Read, partings
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.read_epochs import EpochStart
 from mirrormaker.flow.trouble import (
@@ -117,6 +118,9 @@ class SourceRanges:
             end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
             found = SourceRange(start=start, end=end)
             at = None if divergence is None else await self._divergence(partition, divergence)
+            epoch = partition.leader_epoch
+            if at is None and epoch >= 0 and not await self._tells_epochs(source):
+                epoch = -1
         except BrokerError as error:
             _log.info("range_not_found", partition=str(source), error=str(error))
             refusal = (
@@ -125,7 +129,7 @@ class SourceRanges:
             refusal = explained(refusal, self._cluster.name, source.topic, DESCRIBE)
             self._machine.source_failed(source, refusal, self._clock.monotonic_ms())
         else:
-            trouble = self._diagnose(partition, topic_id, found, at)
+            trouble = self._diagnose(partition, topic_id, found, at, epoch)
             if trouble is None:
                 self._machine.trust_position(source)
             else:
@@ -147,12 +151,26 @@ class SourceRanges:
             raise answers.failures[source]
         return answers.found[source]
 
+    async def _tells_epochs(self, source: TopicPartition) -> bool:
+        """Whether its log tells where the first epoch ends: Kafka before 3.0 forgets all of them as soon as a
+        topic is to be stored in a format of before 0.11. Raises BrokerError.
+        """
+        answers = await epoch_ends_found(self._cluster, {source: 0}, timeout_ms=ASK_TIMEOUT_MS)
+        if source in answers.failures:
+            raise answers.failures[source]
+        return answers.found[source].offset >= 0
+
     def _diagnose(
-        self, partition: Partition, topic_id: TopicId, found: SourceRange, at: Divergence | None
+        self,
+        partition: Partition,
+        topic_id: TopicId,
+        found: SourceRange,
+        at: Divergence | None,
+        leader_epoch: int,
     ) -> Trouble | None:
         source, position = partition.source, partition.position
         if self._topic_ids.setdefault(source, topic_id) != topic_id:
             return recreated(source, position, found, topic_id)
         if at is None or position < found.start:
-            return out_of_range(source, position, partition.leader_epoch, found)
+            return out_of_range(source, position, leader_epoch, found)
         return diverged(source, position, partition.epochs.end_of(at.epoch), at)
