@@ -127,9 +127,15 @@ class RouteCopier:
         return {} if self._holdings is None else self._holdings.not_begun
 
     def ways(self) -> dict[TopicPartition, TopicPartition]:
-        """Where each partition leads that this process copies; of one that is spread, the first place."""
+        """Where each partition leads that this process copies, heartbeats aside; of one that is spread, the
+        first place.
+        """
         partitions = self.machine.partitions if self.machine is not None else {}
-        return {source: partition.lanes[0].destination for source, partition in partitions.items()}
+        return {
+            source: partition.lanes[0].destination
+            for source, partition in partitions.items()
+            if source.topic != HEARTBEATS_TOPIC
+        }
 
     def set_topics(self, topics: Mapping[str, str]) -> None:
         """Copy these, source name to destination name; the group rebalances when they change."""

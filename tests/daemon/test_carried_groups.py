@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
 from mirrormaker.carrying.returning import perform_returns, plan_returns
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.ledger.reading import read_ledger
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
@@ -194,6 +195,23 @@ def test_a_group_is_carried_as_far_as_it_has_committed_while_a_transaction_with_
     assert told["groups"]["problem"] is None
     writer.commit_transaction(PATIENCE_SECONDS)
     wait_carried(destination, "readers", 30)
+
+
+def test_a_group_that_reads_heartbeats_is_not_sent_back_to_the_first_of_the_destination(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(100), 1)
+    running = mirror(source, destination, sync=SYNC, heartbeats=True)
+    running.start()
+    running.wait_for(lambda told: bool(told["heartbeats"]), "heartbeats arrive")
+    commit(source, "readers", HEARTBEATS_TOPIC, 1)
+    for offset in (10, 20):  # the second in a later round
+        commit(source, "readers", "flights", offset)
+        wait_carried(destination, "readers", offset)
+    assert committed(destination, "readers", HEARTBEATS_TOPIC)[0] < 0
+    wait_until(lambda: standings(running, "readers") == {"carried": 1}, "carried")
 
 
 @pytest.mark.long
