@@ -178,27 +178,17 @@ def test_what_a_source_loses_once_more_before_anything_came_is_found_though_it_h
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:
     source, destination = clusters
-    running = copied(clusters, mirror, delivery, source_truncated="skip_and_record")
-    wait_committed(running, 100)
-    assert running.stop() == 0
+    running = copied_before(clusters, mirror, delivery)
     leaders = Leaders(source, tmp_path, with_positions=False)
     leaders.lead(None, keep="first")
     produce(source, "flights", range(100, 150), 1)
     leaders.lead(None, keep="second")
     produce(source, "flights", range(150, 200), 1)
-    running.start()
-    running.wait_copied()
-    wait_committed(running, 200)
-    assert running.stop() == 0
+    run_to(running, 200)
     leaders.lead("second")
     running.start()
-    wait_committed(running, 150)
-    assert running.stop() == 0
+    end_at(running, 150)
     leaders.lead("first")
     produce(source, "flights", range(300, 400), 1)
-    running.start()
-    running.wait_copied()
-    assert running.stop() == 0
-    values = [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1, 300)]
-    assert values == [*range(200), *range(300, 400)]
+    assert values_copied(running, destination, 300) == [*range(200), *range(300, 400)]
     assert [value["lost"] for _, value in notes(destination)] == [[150, 200], [100, 150]]
