@@ -42,6 +42,7 @@ class Expectations:
         view = self._view
         route = view.route
         steps = self._steps_of(source.topic)
+        is_aside = number > 0  # to which only steps, or what they cannot process, lead
         is_spread = route.topics.partitions is not PartitionPolicy.SAME or view.lanes[source].is_spread()
 
         def compiled(steps: TopicSteps) -> PartitionSteps:
@@ -50,7 +51,7 @@ class Expectations:
         return Expectation(
             lane=number,
             is_wide=is_wide,
-            steps=compiled(steps) if is_spread or not steps.is_empty else None,
+            steps=compiled(steps) if is_aside or is_spread or not steps.is_empty else None,
             unfiltered=compiled(replace(steps, wanted=None)) if steps.wanted is not None else None,
             tells_filtered=tells_filtered,
             has_function=any(

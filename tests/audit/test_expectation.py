@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from broker.records.batch import read_header
 from broker.records.builder import BatchBuilder
 from mirrormaker.audit.entries import Entry
 from mirrormaker.audit.expectation import Expectation
+from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ranges import Range
@@ -22,6 +24,7 @@ from mirrormaker.ledger.page import Page
 from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
 from mirrormaker.topology.model import FailurePolicies, PartitionPolicy, RecordErrorPolicy
 from mirrormaker.topology.naming import compile_naming
+from tests.audit.views import ONE, exactly_once_view, lane
 from tests.topology.files import load_route
 
 CARRIED = 77
@@ -116,3 +119,18 @@ def test_what_no_step_can_process_is_due_as_a_letter_unless_a_note_stands_for_it
     assert expected(lanes.parked_lane, copied=[copied]) == [(0, None), (1, None), *rest]
     as_letters = expected(lanes.parked_lane, copied=[copied], parked=[copied])
     assert as_letters == [(each, None) for each in range(4)] + rest
+
+
+def test_of_a_topic_that_no_step_is_for_no_letters_are_due(tmp_path: Path) -> None:
+    """The route parks what its steps cannot process, of another topic."""
+    steps = "{drop: {fields: [secret]}, topics: [orders]}"
+    route = load_route(
+        tmp_path, f"topics: {{include: [.*]}}, transforms: [{steps}], on: {{record_error: park}}"
+    )
+    naming = compile_naming(route.source, route.topics)
+    lanes = ways_of(route, naming, naming.destination_of(ONE.topic), ()).lanes(0, lambda _: 1)
+    view = replace(exactly_once_view({ONE: lane((0, 0, 2))}, 2), route=route, lanes={ONE: lanes})
+    expectations = Expectations(view)
+    due = {number: expectations.of(ONE, to, number) for number, to in view.data_lanes(ONE)}
+    found = {number: len(each.items(batch(1), WHOLE)) for number, each in due.items()}
+    assert found == {0: 10, lanes.parked_lane: 0}
