@@ -258,6 +258,7 @@ def parked(clusters: Clusters, mirror: MirrorFactory, partitions: int = 1, **rou
         for each in range(20):
             value = b"no JSON %d" % each if each % 2 else json.dumps({"id": each}).encode()
             writer.produce("orders", value, b"key-%d" % each, partition=partition)
+    writer.list_topics("orders", timeout=PATIENCE_SECONDS)  # so that each partition's are one batch
     assert writer.flush(PATIENCE_SECONDS) == 0
     drop = [{"drop": {"fields": ["secret"]}}]
     running = mirror(source, destination, topics={"include": ["orders"]}, transforms=drop, on=PARK, **route)
