@@ -1,7 +1,8 @@
 """What an audit of a route goes by, asked of both clusters: offsets, settings of topics, the ledger, notes.
 
-The destination's ends are asked for first, then how far the route has come, then the source's ends: whatever
-the destination had is in what is known of the source by then.
+How far the route has come is asked for first, then what topics the destination has and where they end, then
+the source's ends: what the route says it has copied is there by then, and whatever the destination had is in
+what is known of the source.
 """
 
 from __future__ import annotations
@@ -242,14 +243,14 @@ async def view_route(
     """Look at a route whose source `spec` describes; clusters come started. `topics`: of the source; all when
     there are none. `ledger`: what it says, where that is at hand. Raises BrokerError.
     """
-    metadata, there = await source.refresh(), await destination.refresh()
+    metadata = await source.refresh()
     selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     ways = _ways(route, selected)
     asked = sorted(name for name in selected if not topics or name in topics)
     wanted = _with_beside(asked, ways) if topics else asked
     partitions = metadata.topic_partitions(wanted)
-    lanes, existing = _lay_lanes(ways, partitions, there)
     positions = await read_positions(route, spec, source, destination, partitions)
+    lanes, existing = _lay_lanes(ways, partitions, await destination.refresh())
     to_ends = await _ends(destination, existing, read_committed=True)
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)

@@ -22,6 +22,9 @@ from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, iterate_batches
 from broker.records.excerpt import excerpt, open_batch
 from broker.types import TopicPartition
+from mirrormaker.audit import route_view
+from mirrormaker.audit.auditor import AuditOrder, audit_routes
+from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.control_access import pause, resume
 from mirrormaker.seeking import seek
 from mirrormaker.state import StateDirectory
@@ -137,6 +140,30 @@ def test_what_was_copied_is_equal_by_the_ledger_and_by_reading(
     assert "500" in text.stdout
     part = audit(running.file, "--deep", "--from", str(BASE_MS + 100), "--to", str(BASE_MS + 150))[1]
     assert (part["records"], part["equal"]) == (50, 50)
+
+
+def test_what_comes_to_a_topic_that_is_made_while_an_audit_looks_is_there(
+    sides: Sides, mirror: MirrorFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is copied between what the audit asks of the clusters first, and the positions."""
+    create(sides[0], "early", 1, **KEPT)
+    write(sides[0], "early", numbered(range(50)))
+    running = mirror.of_file(topology(tmp_path, sides, "early"))
+
+    def copy() -> None:
+        running.start()
+        running.wait_copied()
+        assert running.stop() == 0
+
+    async def copy_and_read(*asked: Any) -> dict[TopicPartition, int]:
+        await asyncio.to_thread(copy)
+        return await read_positions(*asked)
+
+    monkeypatch.setattr(route_view, "read_positions", copy_and_read)
+    for is_deep in (True, False):
+        (told,) = asyncio.run(audit_routes(load_topology(running.file), AuditOrder(is_deep=is_deep)))
+        (partition,) = told.partitions
+        assert (partition.findings.equal, partition.findings.differences) == (50, []), told
 
 
 @pytest.mark.parametrize("start", ["latest", "offsets"])
