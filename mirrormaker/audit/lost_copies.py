@@ -12,6 +12,7 @@ from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.lost_places import lost_places
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
+from mirrormaker.ledger.page import PageRun
 
 
 def judge_copies(
@@ -39,14 +40,23 @@ def _judge_kept(
 ) -> None:
     start, window = view.to_starts[to], view.windows[source]
     runs = [run for each in passes for run in each.known_runs]
-    copied = [Range(run.source, run.source + run.length).within(window) for run in runs]
-    first_kept = [run.source + max(start - run.to, 0) for run in runs]
-    kept = joined(Range(max(each.first, at), each.next) for each, at in zip(copied, first_kept, strict=True))
-    gone = total(part for each in joined(copied) for part in outside(kept, each))
+    there = [_since(start, run) for run in runs if run.to + run.length > start]
+    copied, kept = (joined(_source(run).within(window) for run in some) for some in (runs, there))
+    gone = total(part for each in copied for part in outside(kept, each))
     findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone
     findings.equal -= gone
-    for lost in lost_places(runs, view.to_reached[to]):
-        missing = lost.at(Range(max(lost.to, start), lost.to_next)).source.within(window)
+    for lost in lost_places(there, view.to_reached[to]):
+        missing = lost.source.within(window)
         if missing.length:
             findings.equal -= missing.length
             findings.add_missing(source, missing, to, lost.to + missing.first - lost.source.first)
+
+
+def _since(start: int, run: PageRun) -> PageRun:
+    """What of it a destination has that begins there."""
+    gone = max(start - run.to, 0)
+    return run._replace(source=run.source + gone, to=run.to + gone, length=run.length - gone)
+
+
+def _source(run: PageRun) -> Range:
+    return Range(run.source, run.source + run.length)

@@ -37,6 +37,17 @@ def test_records_that_were_copied_twice_are_gone_with_their_last_copies(
     assert findings.outcomes[Outcome.GONE_AT_DESTINATION] == gone
 
 
+def test_records_whose_last_copies_the_destination_lost_are_missing_though_their_first_ones_are_deleted() -> (
+    None
+):
+    findings = judged(AGAIN, 15, to_starts={TO: 10}, to_reached={TO: 15})
+    assert [(each.source_offset, each.destination_offset, each.count) for each in findings.differences] == [
+        (5, 15, 5)
+    ]
+    assert (findings.records, findings.equal) == (10, 5)
+    assert findings.outcomes[Outcome.GONE_AT_DESTINATION] == 0
+
+
 def test_of_a_partition_that_is_not_there_each_record_is_missing_once_and_the_first_is_named() -> None:
     findings = judged(AGAIN, 20, **ABSENT)
     assert [(each.source_offset, each.count) for each in findings.differences] == [(0, 10)]
