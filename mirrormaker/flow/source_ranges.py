@@ -119,7 +119,8 @@ class SourceRanges:
             found = SourceRange(start=start, end=end)
             at = None if divergence is None else await self._divergence(partition, divergence)
             epoch = partition.leader_epoch
-            if at is None and epoch >= 0 and not await self._tells_epochs(source):
+            is_doubtful = at is None and epoch >= 0 and start <= partition.position <= end
+            if is_doubtful and not await self._tells_epochs(source):
                 epoch = -1
         except BrokerError as error:
             _log.info("range_not_found", partition=str(source), error=str(error))
