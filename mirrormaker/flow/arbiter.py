@@ -421,8 +421,9 @@ class Arbiter:
         self._passing.pop(trouble.source, None)
         if trouble.kind is TroubleKind.SOURCE_TRUNCATED and met_by is not None:
             await self._settle(met_by)
-            if met_by.is_released:
-                return  # it may have come back from behind that
+            if met_by.is_released:  # it may have come back from behind that, and what it met is news
+                self._under_way[trouble.source] = None
+                return
         if not is_copied or self._is_given_up(trouble):
             return
         partition = self._machine.partitions.get(trouble.source)

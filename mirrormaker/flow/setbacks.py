@@ -183,18 +183,20 @@ class Setbacks:
     def _skip(self, lane: Lane) -> None:
         """Go on behind the last chunk that may have been written; what is behind that has not been sent."""
         head = lane.queue[0]
-        count = sum(chunk.count for chunk in lane.give_up_written(self._buffer.let_go))
+        given_up = lane.give_up_written(self._buffer.let_go)
+        first, count = min(chunk.first_offset for chunk in given_up), sum(chunk.count for chunk in given_up)
         self._counts.records_maybe_lost += count
-        self._facts.append(
-            RecordsMaybeLost(
-                source=lane.partition.source,
-                first=head.first_offset,
-                next=lane.acknowledged,
-                count=count,
-                error=lane.error,
-                destination=lane.destination,
+        if first < lane.acknowledged:  # else all of it is of a log that is gone
+            self._facts.append(
+                RecordsMaybeLost(
+                    source=lane.partition.source,
+                    first=first,
+                    next=lane.acknowledged,
+                    count=count,
+                    error=lane.error,
+                    destination=lane.destination,
+                )
             )
-        )
         lane.forget_producer(head.origin)
 
     def _shed(self, lane: Lane) -> None:

@@ -534,8 +534,13 @@ def test_what_is_on_its_way_arrives_before_a_route_goes_on_where_the_source_lost
     assert partition.acknowledged == 90
 
 
-def test_a_partition_that_comes_back_from_behind_what_the_source_lost_does_not_go_back_to_that() -> None:
-    """Another process has gone on there while this one waited for what was on its way."""
+@pytest.mark.parametrize("meets_it", [False, True])
+def test_a_partition_that_comes_back_from_behind_what_the_source_lost_does_not_go_back_to_that(
+    meets_it: bool,
+) -> None:
+    """Another process has gone on there while this one waited for what was on its way. What it meets as it
+    comes back is seen to, though the same was met before.
+    """
     scene = Scene(FailurePolicies(source_truncated=FailurePolicy.SKIP_AND_RECORD))
     machine, log = scene.machine, SourceLog()
     log.append(POSITION)
@@ -551,7 +556,9 @@ def test_a_partition_that_comes_back_from_behind_what_the_source_lost_does_not_g
         await settling.wait()
         for _ in range(100):
             await asyncio.sleep(0)
-        scene.leave_and_return(POSITION + 20)
+        scene.leave_and_return(POSITION + 1 if meets_it else POSITION + 20)
+        if meets_it:
+            scene.arbiter.meet(trouble)
 
     async def main() -> None:
         async with asyncio.timeout(arbiter.SETTLE_TIMEOUT_MS / 2_000), asyncio.TaskGroup() as tasks:
@@ -561,7 +568,10 @@ def test_a_partition_that_comes_back_from_behind_what_the_source_lost_does_not_g
             tasks.create_task(come_back())
 
     asyncio.run(main())
-    assert (scene.position, scene.stored) == (POSITION + 20, [])
+    if meets_it:
+        assert (scene.position, len(scene.notes), len(scene.stored)) == (trouble.resume_at, 2, 1)
+    else:
+        assert (scene.position, scene.stored) == (POSITION + 20, [])
 
 
 @pytest.mark.parametrize("kind", sorted(LASTING - {TroubleKind.TOPIC_DELETED}, key=lambda kind: kind.value))

@@ -476,6 +476,31 @@ def test_what_takes_the_place_of_what_the_source_lost_is_not_sent_before_the_gro
     assert len(world.wire) == 1
 
 
+def test_what_was_on_its_way_of_a_log_that_is_gone_is_not_told_as_lost_of_the_one_in_its_place() -> None:
+    world = World(lanes=1)
+    for is_answered in (True, True, False):
+        world.write(10)
+        world.fetch()
+        world.commit()
+        world.settle_commit()
+        world.perform()
+        if is_answered:
+            world.serve()
+    lost = diverged(SOURCE, 30, None, Divergence(epoch=1, end_offset=10))
+    assert lost is not None
+    del world.batches[1:]
+    world.end = 10
+    world.machine.go_on(lost)
+    while world.wire:
+        world.serve(UNKNOWN)
+        world.now_ms += 6_000
+        world.perform()
+    world.write(5)
+    world.finish()
+    assert [fact for fact in world.facts if isinstance(fact, RecordsMaybeLost)] == []
+    assert world.arrived() >= Counter(range(15))
+
+
 def test_a_lane_that_went_back_does_not_keep_another_from_sending_what_it_has() -> None:
     world = World()
     world.write(20)
