@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 
 from broker.child_process import describe_exit, dying_with_parent
@@ -61,7 +60,7 @@ def tell(module: str, *names: str) -> None:
 def _try(module: str, names: Iterable[str]) -> Mapping[str, str | None]:
     command = dying_with_parent([sys.executable, "-P", "-c", _CHILD, module, *names])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with tempfile.TemporaryFile() as answer:
+    with os.fdopen(os.memfd_create("functions"), "r+b") as answer:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=answer, env=environment, start_new_session=True
         )
