@@ -339,7 +339,8 @@ class RouteRunner:
     def describe(self) -> dict[str, Any]:
         """The route as plain data; times in milliseconds since the epoch."""
         runs_well = self.state is RouteState.RUNNING and self._clock.now_ms() - self.started_ms > GOOD_RUN_MS
-        trouble = self._rights.trouble or self._wishes.stopping(self.work.digest)
+        stopping = self._rights.trouble or self._wishes.stopping(self.work.digest)
+        trouble = stopping if self.state is RouteState.FAILED else None
         description: dict[str, Any] = {
             **self.describe_standing(),
             "reason": None if trouble is None else trouble.kind.value,
