@@ -22,15 +22,17 @@ async def read_ledger(destination: Cluster) -> LedgerView:
     return await find_ledger(destination)
 
 
-async def find_ledger(destination: Cluster, source: str | None = None) -> LedgerView:
+async def find_ledger(
+    destination: Cluster, source: str | None = None, *, awaits_transactions: bool = True
+) -> LedgerView:
     """The same, nothing where there is none; of lanes from the cluster with the id `source`, or from any.
-    Raises BrokerError.
+    What lies behind open transactions is read where it `awaits_transactions`. Raises BrokerError.
     """
     view = LedgerView(source)
     if LEDGER_TOPIC not in (await destination.refresh()).topics:
         return view
     async with KeptTopic(destination, LEDGER_TOPIC, timeout_ms=READ_TIMEOUT_MS, view=view) as topic:
-        await topic.read_to_end()
+        await topic.read_to_end(awaits_transactions=awaits_transactions)
     return view
 
 

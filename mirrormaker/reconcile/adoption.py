@@ -85,11 +85,11 @@ class Adoption:
 
     async def find_gone(self, names: Collection[str]) -> set[str]:
         """Those of these topics of the destination that end before where something had come from the source,
-        by the ledger, where it may be read. One that does not tell where it ends is new, and empty. Raises
-        BrokerError.
+        by the ledger, where it may be read, as far as that is before transactions that a killed process left
+        open. One that does not tell where it ends is new, and empty. Raises BrokerError.
         """
         try:
-            ledger = await find_ledger(self._destination, self._source.cluster_id)
+            ledger = await find_ledger(self._destination, self._source.cluster_id, awaits_transactions=False)
         except ConfigurationError:
             return set()
         except ProtocolError as error:

@@ -13,12 +13,16 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
+from broker.errors import BrokerError
+from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId
 from mirrormaker.plan.grounds import Written
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.drift import News
 from mirrormaker.topology.model import RouteSpec
+
+_log = logger("topics")
 
 
 class LostTopics:
@@ -58,7 +62,10 @@ class LostTopics:
         asked = {topic for topic, some in written.items() if not looked_at.isdisjoint(some)}
         begun = await self._adoption.find_begun(route, asked) if asked else set()
         if unsure := self._unsure.intersection(name for topic in begun for name in written[topic]):
-            self._untold |= await self._adoption.find_gone(unsure)
+            try:
+                self._untold |= await self._adoption.find_gone(unsure)
+            except BrokerError as error:  # copying does not wait for what is only told
+                _log.warning("lost_topics_not_known", topics=sorted(unsure), error=str(error))
         self._unsure.clear()
         for name in sorted(self._untold):
             if topics := sorted(topic for topic in begun if name in written[topic]):

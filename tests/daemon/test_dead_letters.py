@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
+from mirrormaker.flow.positions import transactional_id
+from mirrormaker.flow.producers import ProducerKey
 from tests.daemon.audits import audit, found_in
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.killed_mirrors import end_of, read
@@ -391,3 +393,29 @@ def test_further_topics_that_are_deleted_while_nobody_runs_are_told_as_lost_wher
     running.wait_copied()
     assert lost() == [], "none is lost since"
     assert running.stop() == 0
+
+
+def test_letters_that_are_gone_beside_an_open_transaction_of_a_killed_process_keep_no_route_from_copying(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """It would be ended by nobody but the route itself, or by its timeout. What is before it tells that there
+    were some.
+    """
+    source, destination = clusters
+    running = parked(clusters, mirror, delivery="exactly_once")
+    name = transactional_id("jfk-to-aggregate", ProducerKey(0, 0, None))
+    settings = {"transactional.id": name, "transaction.timeout.ms": 900_000}
+    killed = producer(destination, **settings)
+    killed.init_transactions(PATIENCE_SECONDS)
+    killed.begin_transaction()
+    for partition in killed.list_topics("__mirrormaker_ledger").topics["__mirrormaker_ledger"].partitions:
+        killed.produce("__mirrormaker_ledger", b"", b"{}", partition=partition)
+    assert killed.flush(PATIENCE_SECONDS) == 0
+    delete_topic(destination, LETTERS_THERE)
+    write(source, "orders", [b"no JSON at last"])
+    running.start()
+    running.wait_copied()
+    lost = [each["details"] for each in running.status()["events"] if each["name"] == LOST]
+    assert lost == [{"destination": LETTERS_THERE, "topics": ["orders"]}]
+    assert running.stop() == 0
+    assert values_at(destination, LETTERS_THERE, 1) == Counter([b"no JSON at last"])
