@@ -123,12 +123,12 @@ async def _compare(topology: Topology, spec: ClusterSpec, repairer: Repairer) ->
 
 
 async def _left_to_routes(topology: Topology, cluster: ClusterName, missing: Collection[str]) -> set[str]:
-    """Those that routes copy from topics of their sources, or may, as far as a source is away."""
+    """Those that routes copy from topics of their sources, and make, or may, as far as a source is away."""
     left = set[str]()
     for route in topology.routes:
         naming = compile_naming(route.source, route.topics)
-        is_into = route.destination == cluster and route.may_run
-        wanted = {name for name in missing if is_into and may_write(route, naming, name)}
+        makes = route.destination == cluster and route.may_run and route.sync.topics
+        wanted = {name for name in missing if makes and may_write(route, naming, name)}
         if not wanted:
             continue
         try:

@@ -124,10 +124,10 @@ def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
     put, late = KeptTopic.put, iter([True])
     read_to_end, early = KeptTopic.read_to_end, iter([True])
 
-    async def read_late(topic: KeptTopic) -> None:
+    async def read_late(topic: KeptTopic, *, awaits_transactions: bool = True) -> None:
         if next(early, False):
             raise RequestTimedOutError("not read in time")
-        await read_to_end(topic)
+        await read_to_end(topic, awaits_transactions=awaits_transactions)
 
     async def put_late(topic: KeptTopic, entries: Iterable[Entry]) -> None:
         if next(late, False):  # as in a process that stood still for longer than that may take
@@ -148,7 +148,7 @@ def test_a_ledger_that_is_on_its_way_is_not_read_yet(
     """A group that is carried by half a ledger is put to the first record."""
     read_to_end, may_end = KeptTopic.read_to_end, asyncio.Event()
 
-    async def read_slowly(topic: KeptTopic) -> None:
+    async def read_slowly(topic: KeptTopic, **_: bool) -> None:
         await may_end.wait()
         await read_to_end(topic)
 

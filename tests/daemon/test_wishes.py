@@ -201,6 +201,22 @@ def test_topics_that_files_ask_for_are_kept_by_the_newest_file_alone(
     wait_until(lambda: told_of_destination(mesh) == {"problem": None, "drift": []}, "and that is told")
 
 
+def test_a_topic_that_a_file_asks_for_is_made_where_the_route_into_it_makes_none(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    topology = yaml.safe_load(mesh.text(route("a", "flights")))
+    topology["clusters"]["aggregate"]["topics"] = {"a.flights": {"partitions": 3}}
+    topology["routes"][0]["sync"] = {"topics": False}
+    mesh.file.write_text(yaml.safe_dump(topology))
+    mesh.mirror.start()
+    wait_until(lambda: partitions_of(destination, "a.flights") == 3, "made")
+    produce(source, "flights", range(20), 1)
+    wait_until(lambda: count_records(destination, "a.flights", 3) == 20, "copied")
+    assert mesh.mirror.stop() == 0
+
+
 @pytest.mark.long
 def test_daemons_whose_destination_is_away_start_and_find_out_later(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, mirror: MirrorFactory
