@@ -46,11 +46,11 @@ def ended(hangs: str, number: signal.Signals) -> tuple[int, list[str], str]:
     """Exit code, what was said once the signal was sent, and what was logged."""
     command = [sys.executable, "-c", PROGRAM, hangs]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()  # it may have read more by then, which `communicate` would not give
         process.send_signal(number)
-        said, logged = process.communicate(timeout=PATIENCE_SECONDS)
-        return process.returncode, said.splitlines(), logged
+        said, logged = process.stdout.read(), process.stderr.read()
+        return process.wait(PATIENCE_SECONDS), said.splitlines(), logged
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
