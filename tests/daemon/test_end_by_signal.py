@@ -46,7 +46,8 @@ def ended(hangs: str, number: signal.Signals) -> tuple[int, list[str], str]:
     """Exit code, what was said once the signal was sent, and what was logged."""
     command = [sys.executable, "-c", PROGRAM, hangs]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.readline()  # it may have read more by then, which `communicate` would not give
         process.send_signal(number)
         said, logged = process.stdout.read(), process.stderr.read()
