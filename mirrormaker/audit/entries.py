@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from broker.client.aborted import AbortedBatches
+from broker.client.dead_letter_headers import ROUTE_HEADER
 from broker.client.fetch import FetchedBatches
 from broker.records.batch import (
     HEADER_SIZE,
@@ -108,6 +109,12 @@ def items_of(
     sums = checksums_of(columns, with_time=with_time) if with_sums else repeat(0)
     fields = (columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
     return list(map(Item, *fields, repeat(None), sums, repeat(may_repeat), repeat(is_own)))
+
+
+def letters_of(columns: Columns, route: str) -> list[bool]:
+    """Of each record, whether it is a dead letter of the route."""
+    mark = ROUTE_HEADER, route.encode()
+    return [mark in headers for headers in columns.headers]
 
 
 class Repeaters(NamedTuple):

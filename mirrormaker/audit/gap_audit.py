@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
+from itertools import compress, repeat
+from operator import and_
 from typing import NamedTuple
 
 from broker.client.backoff import system_random
@@ -21,7 +23,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.entries import columns_of, items_of
+from mirrormaker.audit.entries import columns_of, items_of, letters_of
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, may_lack, pass_before
@@ -268,9 +270,12 @@ class GapAudit:
         return item.may_repeat is not False or self._view.route.delivery is not Delivery.EXACTLY_ONCE
 
     async def _read_there(self, to: TopicPartition, gap: Range, findings: Findings) -> list[Item]:
+        """Among letters the route's own: those of consumers are not looked for."""
         view = self._view
         with_time = to.topic not in view.timed_destinations
+        has_others = to.topic in view.letter_topics
         items: list[Item] = []
+        count = 0
         reader = LogReader(
             view.destination,
             to,
@@ -281,12 +286,17 @@ class GapAudit:
         )
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
+                columns = columns_of(entry)
                 may_repeat = view.repeaters.may_have_written(entry)
-                there = items_of(columns_of(entry), with_time=with_time, may_repeat=may_repeat)
-                items += [each for each in there if gap.first <= each.offset < gap.next]
-                if len(items) >= GAP_RECORDS_MAX:
+                there = items_of(columns, with_time=with_time, may_repeat=may_repeat)
+                here = [gap.first <= each.offset < gap.next for each in there]
+                own = letters_of(columns, view.route.name) if has_others else repeat(True)
+                items += compress(there, map(and_, here, own))
+                count += sum(here)
+                if count >= GAP_RECORDS_MAX:
                     findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)
                     break
+        findings.outcomes[Outcome.OTHERS] += count - len(items)
         self._bytes += reader.bytes
         return items
 

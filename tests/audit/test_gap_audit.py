@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.records.batch import read_header, rebase
+from broker.records.builder import BatchBuilder
 from broker.types import TopicPartition
 from mirrormaker.audit import gap_audit
 from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.entries import Entry, Repeaters
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit
 from mirrormaker.audit.ledger_audit import LedgerAudit
@@ -246,3 +249,28 @@ def test_what_was_written_to_places_of_other_partitions_is_not_judged_without_re
     again = {ONE: lane((0, 0, 9), (9, 9, 4), (0, 13, 13)), OTHER: lane((0, 9, 4), (4, 0, 9))}
     audited = asyncio.run(LedgerAudit(exactly_once_view(again, 26)).partition(ONE, ()))
     assert audited.problem is None, "all of it has been copied again since"
+
+
+def test_among_letters_only_those_of_the_route_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is not read for what consumers put aside."""
+    view = exactly_once_view({ONE: lane((0, 0, 1), (1, 3, 1))}, 4)
+    view = replace(view, letter_topics=frozenset({TO.topic}), repeaters=Repeaters())
+    wanted: list[int] = []
+
+    async def entries(_: LogReader) -> AsyncGenerator[Entry]:
+        builder = BatchBuilder(size_max=1000, producer_id=1, producer_epoch=0, base_sequence=0)
+        builder.append(0, None, b"of a consumer", [("parked.error", b"")])
+        builder.append(0, None, b"of the route", [("parked.route", b"a"), ("parked.error", b"")])
+        built = builder.build()
+        rebase(built, 0, 1, 0)
+        yield Entry(memoryview(built), read_header(built), 3)
+
+    async def find(_: object, *asked: Any) -> dict[int, list[gap_audit.Origin]]:
+        wanted.extend(asked[-1])
+        return {content: [gap_audit.Origin(0, is_filtered=False)] for content in asked[-1]}
+
+    monkeypatch.setattr(LogReader, "entries", entries)
+    monkeypatch.setattr(GapAudit, "_find", find)
+    findings = Findings()
+    asyncio.run(GapAudit(view, {}).lane(ONE, TO, view.passes[ONE, TO], findings))
+    assert (len(wanted), +findings.outcomes) == (1, {Outcome.OTHERS: 1, Outcome.REPEATED: 1})
