@@ -12,6 +12,9 @@ from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, committed_only
 
+LANE = "audit-source"
+"""Of the connections over which all of it is read, one after the other; they are kept from audit to audit."""
+
 
 class SourceReading:
     """Of one route."""
@@ -27,9 +30,8 @@ class SourceReading:
         """Those of these offsets, which are closed by whoever wants no more. Raises BrokerError,
         CorruptRecordsError.
         """
-        cluster = self._view.source
-        lane, isolated = cluster.new_lane("audit"), committed_only(self._view.route)
-        reader = LogReader(cluster, source, within, committed_only=isolated, lane=lane)
+        view = self._view
+        reader = LogReader(view.source, source, within, committed_only=committed_only(view.route), lane=LANE)
         try:
             async with aclosing(reader.entries()) as entries:
                 async for entry in entries:
@@ -37,4 +39,3 @@ class SourceReading:
                         yield item
         finally:
             self.bytes += reader.bytes
-            await cluster.release_lane(lane)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.audit import untold_records
+from mirrormaker.audit.entries import Entry
 from mirrormaker.audit.findings import DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ledger_audit import LedgerAudit
+from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.untold_records import UntoldRecords
@@ -82,3 +85,29 @@ def test_the_last_offset_alone_is_still_to_come_only_where_it_is_a_record(
     view = replace(exactly_once_view({ONE: lane((0, 0, last))}, last), windows={ONE: Range(0, last + 1)})
     findings = asyncio.run(LedgerAudit(view).partition(ONE, ())).findings
     assert +findings.outcomes == {outcome: 1}
+
+
+def test_the_last_offsets_of_partitions_are_looked_at_over_one_connection_and_of_so_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(untold_records, "LAST_READ_MAX", 3)
+    read: list[tuple[TopicPartition, str]] = []
+
+    async def entries(reader: LogReader) -> AsyncGenerator[Entry]:
+        read.append((reader._partition, reader.lane))
+        for each in ():
+            yield each
+
+    monkeypatch.setattr(LogReader, "entries", entries)
+    sources = [TopicPartition("flights", number) for number in range(4)]
+    view = exactly_once_view({each: lane((0, 2 * each.partition, 2)) for each in sources}, 8)
+    view = replace(view, windows=dict.fromkeys(sources, Range(0, 3)))
+
+    async def judge() -> list[Outcome]:
+        audit = LedgerAudit(view)
+        found = [await audit.partition(each, ()) for each in sources]
+        return [outcome for each in found for outcome in +each.findings.outcomes]
+
+    assert asyncio.run(judge()) == [Outcome.LEFT_OUT] * 3 + [Outcome.PENDING]
+    assert [partition for partition, _ in read] == sources[:3]
+    assert len({name for _, name in read}) == 1
