@@ -48,17 +48,6 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
     return whole
 
 
-def leading(ranges: Iterable[Range], count: int) -> list[Range]:
-    """The first so many offsets of these."""
-    found: list[Range] = []
-    for each in ranges:
-        part = Range(each.first, min(each.next, each.first + count))
-        if part.length:
-            found.append(part)
-        count -= part.length
-    return found
-
-
 def outside(covered: Sequence[Range], within: Range) -> Iterator[Range]:
     """What of a range none of these cover; `covered` as `joined` makes them."""
     at = within.first

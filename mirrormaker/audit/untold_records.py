@@ -4,15 +4,16 @@ these offsets some are of markers, of aborted transactions, or of what filters l
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
 from broker.types import TopicPartition
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.ranges import Range, joined, leading, outside, total
+from mirrormaker.audit.ranges import Range, joined, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.source_reading import SourceReading
 
@@ -116,14 +117,13 @@ class UntoldRecords:
         """
         view = self._view
         unread = Range(view.to_ends.get(to, 0), view.to_reached.get(to, 0))
-        room = list(view.indexes[to].gaps(unread)) if unread.length else []
+        room = _Room(view.indexes[to].gaps(unread) if unread.length else ())
+        passes = view.passes.get((source, to), ())
         left: list[Range] = []
         for each in records:
-            arounds = [known.places_around(each.first) for known in view.passes.get((source, to), ())]
-            places = joined(gap.within(where) for where in arounds or [unread] for gap in room)
-            hidden = min(each.length, total(places))
-            taken = leading(places, hidden)
-            room = [part for gap in room for part in outside(taken, gap)]
+            hidden = 0
+            for where in sorted(known.places_around(each.first) for known in passes) or [unread]:
+                hidden += room.take(where, each.length - hidden)
             findings.outcomes[Outcome.PENDING] += hidden
             left.append(Range(each.first + hidden, each.next))
         return [each for each in left if each.length]
@@ -139,3 +139,27 @@ class UntoldRecords:
                     outcome = None if item.outcome is Outcome.BY_FUNCTION else item.outcome
                     found[item.offset] = outcome or to
         return found
+
+
+class _Room:
+    """Destination offsets where copies may stand that no page knows of."""
+
+    def __init__(self, gaps: Iterable[Range]) -> None:
+        self._gaps = list(gaps)
+
+    def take(self, where: Range, count: int) -> int:
+        """How many of the first so many there are free; they are not any more."""
+        gaps, left = self._gaps, count
+        index = max(bisect_right(gaps, (where.first, where.first)) - 1, 0)
+        while left and index < len(gaps) and gaps[index].first < where.next:
+            gap = gaps[index]
+            free = gap.within(where)
+            taken = min(free.length, left)
+            if not taken:
+                index += 1
+                continue
+            rest = Range(gap.first, free.first), Range(free.first + taken, gap.next)
+            gaps[index : index + 1] = [each for each in rest if each.length]
+            left -= taken
+            index += rest[0].length > 0
+        return count - left

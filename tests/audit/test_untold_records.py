@@ -13,12 +13,13 @@ from broker.types import TopicPartition
 from mirrormaker.audit import untold_records
 from mirrormaker.audit.entries import Entry
 from mirrormaker.audit.findings import DifferenceKind, Findings, Outcome
-from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.lane_runs import Pass, passes_of
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, total
 from mirrormaker.audit.untold_records import UntoldRecords
+from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
 from tests.audit.views import ONE, TO, exactly_once_view, lane
 
@@ -111,3 +112,23 @@ def test_the_last_offsets_of_partitions_are_looked_at_over_one_connection_and_of
     assert asyncio.run(judge()) == [Outcome.LEFT_OUT] * 3 + [Outcome.PENDING]
     assert [partition for partition, _ in read] == sources[:3]
     assert len({name for _, name in read}) == 1
+
+
+@pytest.mark.timeout(60)
+def test_very_many_records_that_may_stand_behind_an_open_transaction_are_told_in_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each has a place of its own."""
+    count = 20_000
+    monkeypatch.setattr(UntoldRecords, "_outcomes", outcomes)
+    page = Page(0)
+    for number in range(count):
+        page.add_run(3 * number, 2 * number, 1)
+    page.cover(3 * count)
+    view = replace(exactly_once_view({ONE: passes_of([page])}, 2 * count), to_ends={TO: 3})
+    findings = Findings()
+    holes = [Range(0, 3 * count)]
+    monkeypatch.setattr(untold_records, "STRETCH_READ_MAX", holes[0].length)
+    due = asyncio.run(UntoldRecords(view).due(ONE, holes, findings))
+    assert findings.outcomes[Outcome.PENDING] == count - 1
+    assert sum(map(total, due.records.values())) == 1, "room for it can be read"
