@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from broker.client.aborted import AbortedBatches
-from broker.client.dead_letter_headers import ROUTE_HEADER
+from broker.client.dead_letter_headers import ERROR_HEADER, ROUTE_HEADER
 from broker.client.fetch import FetchedBatches
 from broker.records.batch import (
     HEADER_SIZE,
@@ -95,12 +95,15 @@ def items_of(
     *,
     with_time: bool,
     with_sums: bool = False,
+    letters: str | None = None,
     may_repeat: bool | None = False,
     is_own: bool = False,
 ) -> list[Item]:
     """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums.
-    `may_repeat`, `is_own`: see `Item`.
+    `letters`: the route whose dead letters there may be. `may_repeat`, `is_own`: see `Item`.
     """
+    if letters is not None:
+        columns = _without_errors(columns, letters)
     headers = map(tuple, columns.headers)
     if with_time:
         contents = map(hash, zip(columns.keys, columns.values, headers, columns.timestamps, strict=True))
@@ -115,6 +118,18 @@ def letters_of(columns: Columns, route: str) -> list[bool]:
     """Of each record, whether it is a dead letter of the route."""
     mark = ROUTE_HEADER, route.encode()
     return [mark in headers for headers in columns.headers]
+
+
+def _without_errors(columns: Columns, route: str) -> Columns:
+    """What keeps a step from processing a record is said by each version in its own words."""
+    are_letters = letters_of(columns, route)
+    if not any(are_letters):
+        return columns
+    headers = [
+        [header for header in each if header[0] != ERROR_HEADER] if is_letter else each
+        for each, is_letter in zip(columns.headers, are_letters, strict=True)
+    ]
+    return columns._replace(headers=headers)
 
 
 class Repeaters(NamedTuple):

@@ -69,6 +69,8 @@ class Expectation:
     """One of the steps is a function of the route's own."""
     letters: Aside | None = None
     """Makes the dead letters; None: the route has none."""
+    letters_of: str | None = None
+    """The route whose dead letters there may be, at the destination too."""
     notes: Sequence[Range] = ()
     """Source offsets that are noted as left out, in their order, as far as the route has come."""
     returned: Sequence[Range] = ()
@@ -116,7 +118,7 @@ class Expectation:
         columns, filtered = columns_of(entry), set[int]()
         if self.steps is not None:
             columns = self._stepped(columns, self.steps, within, filtered)
-        items = items_of(columns, with_time=self.with_time, with_sums=self.with_sums)
+        items = items_of(columns, with_time=self.with_time, with_sums=self.with_sums, letters=self.letters_of)
         if columns.offsets and (columns.offsets[0] < within.first or columns.offsets[-1] >= within.next):
             items = [item for item in items if within.first <= item.offset < within.next]
         if self.is_plain(entry):

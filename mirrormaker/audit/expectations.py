@@ -59,6 +59,7 @@ class Expectations:
                 for each in route.transforms
             ),
             letters=self._letters(source),
+            letters_of=view.letters,
             notes=view.notes_of(source),
             returned=view.returned.get(source, ()),
             carried_ids=view.carried_ids,

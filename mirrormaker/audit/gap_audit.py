@@ -288,7 +288,7 @@ class GapAudit:
             async for entry in entries:
                 columns = columns_of(entry)
                 may_repeat = view.repeaters.may_have_written(entry)
-                there = items_of(columns, with_time=with_time, may_repeat=may_repeat)
+                there = items_of(columns, with_time=with_time, letters=view.letters, may_repeat=may_repeat)
                 here = [gap.first <= each.offset < gap.next for each in there]
                 own = letters_of(columns, view.route.name) if has_others else repeat(True)
                 items += compress(there, map(and_, here, own))

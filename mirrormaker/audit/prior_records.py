@@ -85,7 +85,10 @@ class PriorRecords:
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
                 items = items_of(
-                    columns_of(entry), with_time=expectation.with_time, with_sums=expectation.with_sums
+                    columns_of(entry),
+                    with_time=expectation.with_time,
+                    with_sums=expectation.with_sums,
+                    letters=expectation.letters_of,
                 )
                 items = [item for item in items if within.first <= item.offset < within.next]
                 count += len(items)

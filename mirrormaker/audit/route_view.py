@@ -39,7 +39,7 @@ from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import CONTROL_TOPIC
-from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RouteSpec, Start
+from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RecordErrorPolicy, RouteSpec, Start
 from mirrormaker.topology.naming import compile_naming
 
 READ_TIMEOUT_MS = 30_000
@@ -126,6 +126,11 @@ class RouteView:
     def is_exclusive_at(self, to: TopicPartition) -> bool:
         """Whether nobody but the route writes there; among letters consumers may have their own."""
         return self.is_exclusive and to.topic not in self.letter_topics
+
+    @property
+    def letters(self) -> str | None:
+        """The name of the route, which its dead letters tell; None: it makes none."""
+        return self.route.name if self.route.on.record_error is RecordErrorPolicy.PARK else None
 
     def data_lanes(self, source: TopicPartition) -> list[tuple[int, TopicPartition]]:
         """The lanes that records take, dead letters among them, by their number; not those for notes."""

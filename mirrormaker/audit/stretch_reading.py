@@ -100,6 +100,7 @@ class StretchReading:
             columns_of(entry),
             with_time=expectation.with_time,
             with_sums=expectation.with_sums,
+            letters=expectation.letters_of,
             may_repeat=self._repeaters.may_have_written(entry),
             is_own=self._is_own(entry),
         )

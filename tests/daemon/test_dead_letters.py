@@ -12,7 +12,9 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from broker.client.dead_letter_headers import ERROR_HEADER
 from broker.embedded import EmbeddedCluster
+from broker.records.record import Record
 from broker.types import TopicPartition
 from mirrormaker.flow.positions import transactional_id
 from mirrormaker.flow.producers import ProducerKey
@@ -251,6 +253,12 @@ def test_what_a_killed_process_left_there_and_did_not_write_down_is_told_of_each
         assert sum(told["equal"] for _, told in judged) == 4 * step, options
 
 
+def told_otherwise(records: list[Record], at: int) -> list[Record]:
+    headers = [(name, b"bad" if name == ERROR_HEADER else value) for name, value in records[at].headers]
+    assert headers != list(records[at].headers)
+    return [*records[:at], records[at]._replace(headers=headers), *records[at + 1 :]]
+
+
 def parked(clusters: Clusters, mirror: MirrorFactory, partitions: int = 1, **route: object) -> MirrorProcess:
     """Twenty records in each partition of a topic, of which every second is no JSON, copied."""
     source, destination = clusters
@@ -291,11 +299,16 @@ def test_letters_that_the_destination_has_lost_are_missing(clusters: Clusters, m
 def test_what_was_done_to_a_letter_is_named_by_reading(
     clusters: Clusters, mirror: MirrorFactory, delivery: str
 ) -> None:
-    """Also in a topic that takes letters alone, where consumers may have theirs."""
+    """Also in a topic that takes letters alone, where consumers may have theirs. Versions may tell errors in
+    other words.
+    """
     running = parked(clusters, mirror, len(CHANGES) + 1, delivery=delivery)
     assert equal_records(running) == 20 * (len(CHANGES) + 1)
     destination = clusters[1]
-    tamper(destination, {TopicPartition(LETTERS_THERE, at): (each, 4) for at, (each, _) in CHANGES.items()})
+    changes: dict[TopicPartition, tuple[Change, int]] = {
+        TopicPartition(LETTERS_THERE, at): (each, 4) for at, (each, _) in CHANGES.items()
+    }
+    tamper(destination, {**changes, TopicPartition(LETTERS_THERE, len(CHANGES)): (told_otherwise, 4)})
     writer = producer(destination)
     writer.produce(LETTERS_THERE, b"of a consumer", partition=len(CHANGES))
     assert writer.flush(PATIENCE_SECONDS) == 0
