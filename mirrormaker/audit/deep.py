@@ -131,7 +131,7 @@ class DeepAudit:
         """
         view, window = self._view, self._view.windows[source]
         passes = view.passes.get((source, to), ())
-        findings.records += miss_all(view, source, to, passes, findings)
+        findings.records += total(miss_all(view, source, to, passes, findings))
         begun = max([window.first, *(each.source.next for each in passes)])
         if not passes and to.topic not in view.letter_topics and (view.copied_to(source) or 0) > begun:
             raise CorruptRecordsError(f"the destination has no partition {to}")

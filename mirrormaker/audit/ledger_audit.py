@@ -15,7 +15,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit, Lane
 from mirrormaker.audit.lane_runs import Pass
-from mirrormaker.audit.lost_copies import judge_copies
+from mirrormaker.audit.lost_copies import Lanes, judge_copies
 from mirrormaker.audit.lost_places import uncertain_offsets
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
@@ -64,8 +64,8 @@ class LedgerAudit:
         ]
         audit.has_ledger = bool(lanes)
         found: list[int] = []
+        judge_copies(view, source, lanes, findings)
         for to, passes in lanes:
-            judge_copies(view, source, to, passes, findings)
             if to not in view.to_ends:
                 continue
             audit.problem = audit.problem or _why_uncertain(view, source, to, passes)
@@ -181,7 +181,7 @@ def _why_uncertain(
 def judge_source(
     view: RouteView,
     source: TopicPartition,
-    lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]],
+    lanes: Lanes,
     found: Sequence[Range],
     findings: Findings,
 ) -> Untold:
@@ -218,9 +218,7 @@ def judge_source(
     return Untold([each for each in may_be_lost if each.length], missed, to_come)
 
 
-def count_window(
-    lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]], window: TimeWindow, offsets: Range
-) -> WindowCount:
+def count_window(lanes: Lanes, window: TimeWindow, offsets: Range) -> WindowCount:
     """What the pages say of a span of time."""
     passes = [each for _, found in lanes for each in found]
     covered = joined(part for each in passes for part in each.covered_parts(offsets))

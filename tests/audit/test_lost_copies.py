@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from broker.types import TopicPartition
+from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass, passes_of
 from mirrormaker.audit.ledger_audit import LedgerAudit
@@ -33,6 +35,32 @@ def test_records_that_were_copied_twice_are_gone_with_their_last_copies(
     start: int, equal: int, gone: int
 ) -> None:
     findings = judged(AGAIN, 20, to_starts={TO: start})
+    assert (findings.records, findings.equal, findings.has_differences) == (10, equal, False)
+    assert findings.outcomes[Outcome.GONE_AT_DESTINATION] == gone
+
+
+@pytest.mark.parametrize(
+    ("starts", "equal", "gone"),
+    [((0, 0), 10, 0), ((0, 2), 10, 0), ((4, 2), 6, 4), ((10, 0), 2, 8), ((10, 2), 0, 10)],
+)
+def test_a_record_that_was_parked_and_copied_after_all_is_gone_with_the_last_of_both(
+    starts: tuple[int, int], equal: int, gone: int
+) -> None:
+    """As letters expire."""
+    letters = TopicPartition("jfk.flights.dead-letters", 0)
+    places = dict(zip((TO, letters), starts, strict=True))
+    view = exactly_once_view({ONE: lane((0, 0, 4), (6, 4, 4), (4, 8, 2))}, 10)
+    findings = judged(
+        view.passes[ONE, TO],
+        10,
+        lanes={ONE: replace(view.lanes[ONE], destinations=(TO, letters), parked_lane=1)},
+        passes={**view.passes, (ONE, letters): lane((4, 0, 2))},
+        indexes={**view.indexes, letters: DestinationIndex(lane((4, 0, 2)))},
+        letter_topics=frozenset({letters.topic}),
+        to_starts=places,
+        to_ends={TO: 10, letters: 2},
+        to_reached={TO: 10, letters: 2},
+    )
     assert (findings.records, findings.equal, findings.has_differences) == (10, equal, False)
     assert findings.outcomes[Outcome.GONE_AT_DESTINATION] == gone
 
