@@ -99,7 +99,7 @@ class LedgerAudit:
         view, outcomes = self._view, audit.findings.outcomes
         explained = view.explain(source, [audit.window])
         outcomes.update(explained.outcomes)
-        begun = 0 if view.is_all_severed(source) else self._begun_untold(source)
+        begun = self._begun_untold(source)
         rest = await self._untold.without_last_marker(source, explained.rest, audit.findings)
         if begun is None:
             if rest:
@@ -112,11 +112,13 @@ class LedgerAudit:
     def _begun_untold(self, source: TopicPartition) -> int | None:
         """Where the route began by its `start`, which is not at the oldest record, if it has certainly copied
         nothing since: nobody ever wrote where its records go; or where it would begin, as its topic was made
-        anew. None: that cannot be told.
+        anew, or its source has lost all that was copied. None: that cannot be told.
         """
         view, start = self._view, self._view.route.start
         if source in view.made_anew:
             return view.copied_to(source)
+        if view.is_all_severed(source):
+            return 0
         if start is Start.EARLIEST or any(view.to_reached.get(to) != 0 for _, to in view.own_lanes(source)):
             return None
         if isinstance(start, StartAtOffsets) and source.partition not in start.offsets.get(source.topic, ()):

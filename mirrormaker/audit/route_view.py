@@ -263,7 +263,7 @@ async def view_route(
     control = await read_kept(destination, CONTROL_TOPIC)
     cuts = standing_cuts(control, route.name)
     anew = {each: at for each, at in made_anew(control, route.name).items() if each in lanes}
-    passes, severed, indexes = _read_lanes(view, route, source, lanes, existing, cuts)
+    passes, severed, indexes = _read_lanes(view, route, source, lanes, existing, _severed_from(cuts, anew))
     lanes = _with_former(lanes, passes, to_ends.keys())
     to_reached = await _ends(destination, existing, read_committed=False)
     ends = await _ends(source, partitions, read_committed=True)
@@ -376,11 +376,12 @@ def _read_lanes(
     source: Cluster,
     lanes: Mapping[TopicPartition, LaneMap],
     existing: Iterable[TopicPartition],
-    cuts: Mapping[TopicPartition, StandingCut],
+    severed_from: Mapping[TopicPartition, int],
 ) -> tuple[PassesByLane, PassesByLane, dict[TopicPartition, DestinationIndex]]:
     """Passes of the route's own lanes, those of what was copied from logs that the source has no more, and
     what is known of each of these partitions of the destination. In the lane of a merged topic there may be
     pages of other routes, and in one that is written at both ends those from other clusters.
+    `severed_from`: by partition, the source offset from which on that is so though no page says it yet.
     """
     passes: PassesByLane = {}
     severed: PassesByLane = {}
@@ -394,8 +395,7 @@ def _read_lanes(
     for lane, ledger in view.lanes.items():
         if lane.destination not in by_destination and lane not in own:
             continue
-        cut = cuts.get(own[lane]) if lane in own else None
-        cut_at = OFFSET_MAX if cut is None else cut.at
+        cut_at = severed_from.get(own[lane], OFFSET_MAX) if lane in own else OFFSET_MAX
         mine = passes_of(ledger.of_route(route.name), cut_at)
         others = passes_of(page for page in ledger.pages() if page.route not in (None, route.name))
         here, elsewhere = by_destination.setdefault(lane.destination, ([], []))
@@ -407,6 +407,15 @@ def _read_lanes(
         if lane in own:
             severed[own[lane], lane.destination] = lost
     return passes, severed, {to: DestinationIndex(*found) for to, found in by_destination.items()}
+
+
+def _severed_from(
+    cuts: Mapping[TopicPartition, StandingCut], anew: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Of partitions that stand. Of topics that were made anew it is all, where the source tells no ids, by
+    which lanes differ.
+    """
+    return {source: cut.at for source, cut in cuts.items()} | dict.fromkeys(anew, 0)
 
 
 def _with_standing(

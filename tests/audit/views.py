@@ -48,7 +48,9 @@ def exactly_once_view(known: Mapping[TopicPartition, list[Pass]], end: int) -> R
         parked_lane=None,
         skipped_lane=None,
     )
-    reached = {source: max(each.source.next for each in passes) for source, passes in known.items()}
+    reached = {
+        source: max((each.source.next for each in passes), default=0) for source, passes in known.items()
+    }
     return RouteView(
         route=RouteSpec(
             name=RouteName("a"),
