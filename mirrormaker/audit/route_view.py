@@ -8,7 +8,7 @@ what is known of the source.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from broker.client.admin import Admin
@@ -268,10 +268,7 @@ async def view_route(
     to_reached = await _ends(destination, existing, read_committed=False)
     ends = await _ends(source, partitions, read_committed=True)
     windows = await offsets_of_window(source, partitions, window)
-    topics_there = {to.topic for to in existing}
-    here, kept = await _settings(source, wanted), await _settings(destination, topics_there)
-    noted = await read_kept(destination, SKIPPED_TOPIC)
-    return RouteView(
+    found = RouteView(
         route=route,
         source=source,
         destination=destination,
@@ -290,23 +287,43 @@ async def view_route(
         indexes=indexes,
         letter_topics=frozenset(each.parked for each in ways.values() if each.parked) - _taken(ways),
         severed=severed,
-        truncations=_with_standing(truncations(noted, route.name), cuts),
         doubts=standing_doubts(control, route.name),
         made_anew=frozenset(anew),
-        notes=noted_ranges(noted, route.name),
-        lost=lost_ranges(noted, route.name),
         returned=await _returned(route, source, destination, lanes),
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         repeaters=Repeaters(
             frozenset(view.producers(source.cluster_id)),
             route.delivery is Delivery.AT_LEAST_ONCE and is_exclusive(route),
         ),
-        compacted_sources=_topics_with(here, _POLICY, "compact"),
+    )
+    found = await _with_settings(found, wanted, {to.topic for to in existing})
+    return await _with_notes(found, cuts)
+
+
+async def _with_settings(view: RouteView, here: Collection[str], there: Collection[str]) -> RouteView:
+    """The same, and how these topics of both clusters are set."""
+    source, kept = await _settings(view.source, here), await _settings(view.destination, there)
+    return replace(
+        view,
+        compacted_sources=_topics_with(source, _POLICY, "compact"),
         compacted_destinations=_topics_with(kept, _POLICY, "compact"),
         timed_destinations=_topics_with(kept, _TIMES, "LogAppendTime"),
-        rewritten_destinations=frozenset(topics_there) - _topics_with(kept, _CODEC, _AS_SENT),
-        untold_sources=frozenset(wanted) - here.keys(),
-        untold_destinations=frozenset(topics_there) - kept.keys(),
+        rewritten_destinations=frozenset(there) - _topics_with(kept, _CODEC, _AS_SENT),
+        untold_sources=frozenset(here) - source.keys(),
+        untold_destinations=frozenset(there) - kept.keys(),
+    )
+
+
+async def _with_notes(view: RouteView, cuts: Mapping[TopicPartition, StandingCut]) -> RouteView:
+    """The same, and what is noted at the destination of records that are not there; `cuts`: what the source
+    lost, where partitions stand for that.
+    """
+    noted, route = await read_kept(view.destination, SKIPPED_TOPIC), view.route.name
+    return replace(
+        view,
+        truncations=_with_standing(truncations(noted, route), cuts),
+        notes=noted_ranges(noted, route),
+        lost=lost_ranges(noted, route),
     )
 
 
