@@ -26,8 +26,9 @@ from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.lost_copies import miss_all
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
-from mirrormaker.audit.ranges import Range, total
+from mirrormaker.audit.ranges import Range, holds, total
 from mirrormaker.audit.route_view import RouteView, committed_only
+from mirrormaker.audit.source_reading import SourceReading
 from mirrormaker.audit.strangers import Origin
 from mirrormaker.audit.stretch_reading import StretchReading
 from mirrormaker.audit.stretches import Stretch, stretches_of
@@ -87,7 +88,7 @@ class DeepAudit:
         """Whether it met records that no step can process."""
         view, source, findings = self._view, audit.source, audit.findings
         if to not in view.to_ends:
-            self._judge_absent(source, to, number, findings)
+            await self._judge_absent(audit, to, number)
             return False
         meets_errors = False
         await self._judge_prior(source, to, number, findings, tally)
@@ -123,20 +124,38 @@ class DeepAudit:
             meets_errors |= expectation.meets_errors
         return meets_errors
 
-    def _judge_absent(
-        self, source: TopicPartition, to: TopicPartition, number: int, findings: Findings
-    ) -> None:
-        """Of a lane to a partition that is not there. Raises CorruptRecordsError where nobody knows what
-        stood there.
+    async def _judge_absent(self, audit: PartitionAudit, to: TopicPartition, number: int) -> None:
+        """Of a lane to a partition that is not there. Raises BrokerError, and CorruptRecordsError where
+        nobody knows what stood there.
         """
-        view, window = self._view, self._view.windows[source]
+        view, source, findings = self._view, audit.source, audit.findings
+        window = view.windows[source]
         passes = view.passes.get((source, to), ())
         findings.records += total(miss_all(view, source, to, passes, findings))
         begun = max([window.first, *(each.source.next for each in passes)])
-        if not passes and to.topic not in view.letter_topics and (view.copied_to(source) or 0) > begun:
+        if number > 0:
+            await self._miss_due(source, to, number, Range(begun, window.next), findings)
+            return
+        if not passes and (view.copied_to(source) or 0) > begun:
             raise CorruptRecordsError(f"the destination has no partition {to}")
-        if number == 0:
-            findings.outcomes[Outcome.PENDING] += Range(begun, window.next).length
+        findings.outcomes[Outcome.PENDING] += Range(begun, window.next).length
+
+    async def _miss_due(
+        self, source: TopicPartition, to: TopicPartition, number: int, within: Range, findings: Findings
+    ) -> None:
+        """Name what should be there of these source offsets, as steps say, or what they cannot process."""
+        expectation, reading = self._expectations.of(source, to, number), SourceReading(self._view)
+        absent = None if self._view.route.start is Start.EARLIEST else Outcome.BEFORE_START
+        async with aclosing(reading.items(source, expectation, within)) as items:
+            async for item in items:
+                findings.records += 1
+                is_lossy = holds(self._view.may_be_lost(source), item.offset)
+                outcome = item.outcome or (Outcome.LOST if is_lossy else absent)
+                if outcome is None:
+                    findings.add_missing(source, Range(item.offset, item.offset + 1), to, None)
+                else:
+                    findings.outcomes[outcome] += 1
+        self.bytes += reading.bytes
 
     async def _judge_prior(
         self,

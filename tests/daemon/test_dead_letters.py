@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +259,13 @@ def told_otherwise(records: list[Record], at: int) -> list[Record]:
     return [*records[:at], records[at]._replace(headers=headers), *records[at + 1 :]]
 
 
-def parked(clusters: Clusters, mirror: MirrorFactory, partitions: int = 1, **route: object) -> MirrorProcess:
+def parked(
+    clusters: Clusters,
+    mirror: MirrorFactory,
+    partitions: int = 1,
+    steps: Sequence[object] = (),
+    **route: object,
+) -> MirrorProcess:
     """Twenty records in each partition of a topic, of which every second is no JSON, copied."""
     source, destination = clusters
     create(source, "orders", partitions)
@@ -270,8 +276,8 @@ def parked(clusters: Clusters, mirror: MirrorFactory, partitions: int = 1, **rou
             writer.produce("orders", value, b"key-%d" % each, partition=partition)
     writer.list_topics("orders", timeout=PATIENCE_SECONDS)  # so that each partition's are one batch
     assert writer.flush(PATIENCE_SECONDS) == 0
-    drop = [{"drop": {"fields": ["secret"]}}]
-    running = mirror(source, destination, topics={"include": ["orders"]}, transforms=drop, on=PARK, **route)
+    steps = [{"drop": {"fields": ["secret"]}}, *steps]
+    running = mirror(source, destination, topics={"include": ["orders"]}, transforms=steps, on=PARK, **route)
     running.start()
     running.wait_copied()
     assert running.stop() == 0
@@ -356,6 +362,26 @@ def test_without_a_ledger_letters_are_compared_by_content_and_order(
     tamper(destination, {TopicPartition(LETTERS_THERE, 0): (altered_value, 4)})
     code, told = audit(running.file, "--deep")
     assert (code, told["equal"], told["first_difference"]["offset"]) == (2, 19, 9), told
+
+
+def test_without_a_ledger_letters_are_missing_where_their_topic_is_gone(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    running = parked(clusters, mirror)
+    for topic in ("__mirrormaker_ledger", LETTERS_THERE):
+        delete_topic(clusters[1], topic)
+    code, told = audit(running.file, "--deep")
+    assert (code, told["records"], told["equal"], told["differences"]) == (2, 20, 10, {"missing": 10}), told
+    assert told["first_difference"]["offset"] == 1
+
+
+def test_a_topic_of_a_step_to_which_nothing_was_due_may_be_gone(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    never = {"route": {"to": "never", "when": {"key_prefix": "never"}}}
+    running = parked(clusters, mirror, steps=[never])
+    delete_topic(clusters[1], "never")
+    assert equal_records(running) == 20
 
 
 @pytest.mark.parametrize(
