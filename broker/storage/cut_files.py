@@ -17,7 +17,7 @@ from broker.errors import DiskFullError
 from broker.records.batch import LENGTH_OVERHEAD, MAGIC_POSITION
 from broker.storage.disk import TEMPORARY_SUFFIX, Disk, File
 from broker.storage.filenames import CUT_SUFFIX, FileKind, segment_file_name
-from broker.storage.stored_entries import find_batch
+from broker.storage.stored_entries import find_entry
 
 _MAGIC_MAX = 2
 _PIECE_BYTES = 1 << 20
@@ -25,7 +25,7 @@ _PIECE_BYTES = 1 << 20
 
 def is_torn(file: File, position: int, size: int, next_offset: int) -> bool:
     """Whether what is from `position` on is a write that did not come to its end: an entry that would follow,
-    but for its last bytes, or zeros. Where a sound batch lies behind, that entry only says a length that it
+    but for its last bytes, or zeros. Where a sound entry lies behind, that entry only says a length that it
     does not have.
     """
     head = file.pread(MAGIC_POSITION + 1, position)
@@ -33,7 +33,7 @@ def is_torn(file: File, position: int, size: int, next_offset: int) -> bool:
         offset, length = int.from_bytes(head[:8], "big"), int.from_bytes(head[8:LENGTH_OVERHEAD], "big")
         follows = offset >= next_offset and head[MAGIC_POSITION] <= _MAGIC_MAX
         if follows and position + LENGTH_OVERHEAD + length > size:
-            return find_batch(file, position + 1, size, offset_min=next_offset) is None
+            return find_entry(file, position + 1, size, offset_min=next_offset) is None
     elif position + len(head) >= size:
         return True
     return all(

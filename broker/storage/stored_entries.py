@@ -2,8 +2,8 @@
 
 Where `stored_batches` serves recovery, which stops at the first entry that fails, this serves tools that
 show or judge all of a file, and the cleaner, which needs the bytes. Behind bytes that are no entry they go on
-with the next batch (magic 2) whose checksum holds. Memory is bounded by the largest entry that is looked
-into.
+with the next entry whose checksum holds; so they do where one begins within the length that a damaged entry
+says. Memory is bounded by the largest entry that is looked into.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from broker.records.batch import (
     MAGIC_POSITION,
     BatchHeader,
     Codec,
-    read_header,
 )
 from broker.records.message_set import read_message
 from broker.records.reader import iterate_records
@@ -35,7 +34,9 @@ from broker.storage.stored_batches import stored_header
 READ_BYTES = 1 << 20
 ENTRY_BYTES_MAX = 256 << 20
 """Entries larger than this, as stored or uncompressed, are reported and not looked into."""
-_BATCH_BEGINS = re.compile(rb"(?=\0\0.{6}[\0-\x0f].{3}[\0-\x7f\xff].{3}\x02.{4}\0.[\0-\x7f])", re.DOTALL)
+_BATCH = rb"[\0-\x7f\xff].{3}\x02.{4}\0.[\0-\x7f]"
+_MESSAGE = rb".{4}[\0\x01][\0-\x0f]"
+_ENTRY_BEGINS = re.compile(rb"(?=\0\0.{6}(?!\0{4})[\0-\x0f].{3}(?:%b|%b))" % (_BATCH, _MESSAGE), re.DOTALL)
 """A header, by what all have that begin below offset 2**48: few bytes that are none look so."""
 
 
@@ -71,6 +72,7 @@ def stored_entries(
     Damage. `read_bytes` are read at a time. Raises StorageError when the disk fails.
     """
     held, start, position = memoryview(b""), 0, 0
+    next_offset = 0
     while position < end:
         at = position - start
         if len(held) - at < min(HEADER_SIZE, end - position):
@@ -80,42 +82,54 @@ def stored_entries(
             if header.size > end - position:
                 raise CorruptRecordsError(f"one of {header.size} bytes ends after {end - position}")
         except CorruptRecordsError as error:
-            following = find_batch(file, position + 1, end)
+            following = find_entry(file, position + 1, end, offset_min=next_offset)
             left = f"the last {end - position}" if following is None else f"{following - position}"
             yield Damage(position, f"{left} bytes are no entry: {error.message}")
             position = end if following is None else following
             continue
-        if header.size > entry_bytes_max:
-            yield Damage(position, f"an entry of {header.size} bytes is too large to be looked into")
-            position += header.size
-            continue
-        if header.size > len(held) - at:
-            size = min(max(read_bytes, header.size), end - position)
-            start, at, held = position, 0, memoryview(file.pread(size, position))
-        data = held[at : at + header.size]
-        yield StoredEntry(position, header, data, _checksum(data, header))
-        position += header.size
+        entry: StoredEntry | None = None
+        if header.size <= entry_bytes_max:
+            if header.size > len(held) - at:
+                size = min(max(read_bytes, header.size), end - position)
+                start, at, held = position, 0, memoryview(file.pread(size, position))
+            data = held[at : at + header.size]
+            entry = StoredEntry(position, header, data, _checksum(data, header))
+        said_end = position + header.size
+        if entry is not None and entry.is_valid:
+            next_offset = header.next_offset
+        else:
+            within = find_entry(file, position + 1, end, offset_min=next_offset, before=said_end)
+            if within is not None:
+                message = f"{within - position} bytes are no entry: one says that it has {header.size}"
+                yield Damage(position, message)
+                position = within
+                continue
+        yield entry or Damage(position, f"an entry of {header.size} bytes is too large to be looked into")
+        position = said_end
 
 
-def find_batch(file: File, position: int, end: int, *, offset_min: int = 0) -> int | None:
-    """Where the first batch (magic 2) with a sound checksum begins between these positions, of an offset from
-    `offset_min` on; None: nowhere. Raises StorageError when the disk fails.
+def find_entry(
+    file: File, position: int, end: int, *, offset_min: int = 0, before: int | None = None
+) -> int | None:
+    """Where the first entry with a sound checksum begins from `position` on, and before `before`, that ends
+    by `end` and has an offset from `offset_min` on; None: nowhere. Raises StorageError when the disk fails.
     """
-    while end - position >= HEADER_SIZE:
-        held = file.pread(min(READ_BYTES, end - position), position)
-        if len(held) < HEADER_SIZE:
+    before = end if before is None else before
+    while position < before:
+        held = file.pread(min(READ_BYTES, end - position, before - position + HEADER_SIZE), position)
+        for found in _ENTRY_BEGINS.finditer(held):
+            at = position + found.start()
+            if at < before and _is_sound(file, held, found.start(), at, end, offset_min):
+                return at
+        if len(held) < HEADER_SIZE or position + len(held) >= end:
             return None
-        for found in _BATCH_BEGINS.finditer(held):
-            at = found.start()
-            if len(held) - at >= HEADER_SIZE and _is_sound(file, held, at, position + at, end, offset_min):
-                return position + at
         position += len(held) - HEADER_SIZE + 1
     return None
 
 
 def _is_sound(file: File, held: bytes, at: int, position: int, end: int, offset_min: int) -> bool:
     try:
-        header = read_header(held, at)
+        header = stored_header(held, at)
     except CorruptRecordsError:
         return False
     if header.base_offset < offset_min or header.size > min(end - position, ENTRY_BYTES_MAX):

@@ -372,3 +372,21 @@ def test_files_of_kafka_0_7_and_metaq_are_shown() -> None:
     )
     (damage,) = damages(dump({name: metaq_message(b"one")[:-1]}, name))
     assert damage.position == 0
+
+
+OLD = [build_message_set([Record(n, 0, 0, None, b"v%d" % n, ())], 1, Codec.NONE) for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "at"),
+    [([PLAIN, TRANSACTIONAL, marker(7), batch(8, [(None, b"", [])])], 0), (OLD, 0), (OLD, 3)],
+)
+def test_sound_entries_within_the_length_that_a_damaged_one_says_are_shown(
+    entries: list[bytes], at: int
+) -> None:
+    before, damaged, behind = b"".join(entries[:at]), entries[at], b"".join(entries[at + 1 :])
+    for more in range(1, len(behind) + 1):
+        length = int.from_bytes(damaged[8:12], "big") + more
+        found = dump({LOG: before + damaged[:8] + length.to_bytes(4, "big") + damaged[12:] + behind}, LOG)
+        assert [damage.position for damage in damages(found)] == [len(before)], more
+        assert sum(isinstance(each, DumpLine) for each in found[1:]) == len(entries) - 1, more

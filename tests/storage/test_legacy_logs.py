@@ -73,3 +73,21 @@ def test_damage_in_an_old_message_is_cut() -> None:
     log = place.log(CONFIG)
     assert log.log_end_offset == 8
     assert append(log, b"x") == 8
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_what_lies_behind_an_old_message_that_says_a_length_beyond_the_end_is_kept_beside_the_log(
+    magic: int, codec: Codec
+) -> None:
+    """It is no write that did not come to its end."""
+    place = legacy_log(magic, codec)
+    name = f"{0:020d}.log"
+    data = place.files()[name]
+    at = 12 + int.from_bytes(data[8:12], "big")
+    bad = data[at : at + 8] + b"\x40" + data[at + 9 :]
+    place.overwrite(name, data[:at] + bad)
+    log = place.log(CONFIG)
+    assert log.log_end_offset == (1 if codec is Codec.NONE else 4)
+    assert log.recovery_report.is_damaged
+    assert place.files()[f"{log.log_end_offset:020d}.log.cut"] == bad
