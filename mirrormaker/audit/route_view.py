@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.client.metadata import ClusterMetadata
 from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.errors import BrokerError
 from broker.types import TopicPartition
@@ -21,21 +20,28 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Repeaters
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.kept_copies import KeptCopies, kept_copies
-from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass, passes_of, severed_passes_of
+from mirrormaker.audit.lane_runs import OFFSET_MAX, Pass
 from mirrormaker.audit.notes import Truncation, lost_ranges, noted_ranges, truncations
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.returned import read_returned
+from mirrormaker.audit.route_lanes import (
+    lay_lanes,
+    read_lanes,
+    severed_from,
+    taken_topics,
+    ways_of_topics,
+    with_beside,
+    with_former,
+)
 from mirrormaker.audit.standing_cuts import StandingCut, made_anew, standing_cuts, standing_doubts
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
-from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
-from mirrormaker.flow.transit import RouteTransit
-from mirrormaker.flow.ways import LaneMap, Ways
-from mirrormaker.ledger.reading import find_ledger, lanes_now
+from mirrormaker.flow.ways import LaneMap
+from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import CONTROL_TOPIC
@@ -43,8 +49,6 @@ from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RecordE
 from mirrormaker.topology.naming import compile_naming
 
 READ_TIMEOUT_MS = 30_000
-PassesByLane = dict[tuple[TopicPartition, TopicPartition], list[Pass]]
-"""By source and destination."""
 _POLICY, _TIMES = "cleanup.policy", "message.timestamp.type"
 _CODEC, _AS_SENT = "compression.type", "producer"
 
@@ -250,12 +254,12 @@ async def view_route(
     """
     metadata = await source.refresh()
     selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
-    ways = _ways(route, selected)
+    ways = ways_of_topics(route, selected)
     asked = sorted(name for name in selected if not topics or name in topics)
-    wanted = _with_beside(asked, ways) if topics else asked
+    wanted = with_beside(asked, ways) if topics else asked
     partitions = metadata.topic_partitions(wanted)
     positions = await read_positions(route, spec, source, destination, partitions)
-    lanes, existing = _lay_lanes(ways, partitions, await destination.refresh())
+    lanes, existing = lay_lanes(ways, partitions, await destination.refresh())
     to_ends = await _ends(destination, existing, read_committed=True)
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
@@ -263,8 +267,8 @@ async def view_route(
     control = await read_kept(destination, CONTROL_TOPIC)
     cuts = standing_cuts(control, route.name)
     anew = {each: at for each, at in made_anew(control, route.name).items() if each in lanes}
-    passes, severed, indexes = _read_lanes(view, route, source, lanes, existing, _severed_from(cuts, anew))
-    lanes = _with_former(lanes, passes, to_ends.keys())
+    passes, severed, indexes = read_lanes(view, route, source, lanes, existing, severed_from(cuts, anew))
+    lanes = with_former(lanes, passes, to_ends.keys())
     to_reached = await _ends(destination, existing, read_committed=False)
     ends = await _ends(source, partitions, read_committed=True)
     windows = await offsets_of_window(source, partitions, window)
@@ -285,7 +289,7 @@ async def view_route(
         to_reached=to_reached,
         passes=passes,
         indexes=indexes,
-        letter_topics=frozenset(each.parked for each in ways.values() if each.parked) - _taken(ways),
+        letter_topics=frozenset(each.parked for each in ways.values() if each.parked) - taken_topics(ways),
         severed=severed,
         doubts=standing_doubts(control, route.name),
         made_anew=frozenset(anew),
@@ -327,49 +331,6 @@ async def _with_notes(view: RouteView, cuts: Mapping[TopicPartition, StandingCut
     )
 
 
-def _ways(route: RouteSpec, topics: Iterable[str]) -> dict[str, Ways]:
-    """Of each topic that the route takes."""
-    transit = RouteTransit(route, BatchLimits())
-    return {topic: transit.ways(topic) for topic in topics}
-
-
-def _taken(ways: Mapping[str, Ways]) -> set[str]:
-    """Topics of the destination that take records of these."""
-    return {name for each in ways.values() for name in (each.main, *each.elsewhere)}
-
-
-def _with_beside(asked: Collection[str], ways: Mapping[str, Ways]) -> list[str]:
-    """The topics, and those that lead to the same ones: whose a record is there all of them together tell."""
-    written = {name for topic in asked for name in ways[topic].data_topics}
-    return sorted(topic for topic, each in ways.items() if not written.isdisjoint(each.data_topics))
-
-
-def _lay_lanes(
-    ways: Mapping[str, Ways], partitions: Iterable[TopicPartition], there: ClusterMetadata
-) -> tuple[dict[TopicPartition, LaneMap], list[TopicPartition]]:
-    """Where each partition leads, and all partitions of these topics that there are at the destination."""
-
-    def count_of(topic: str) -> int:
-        return len(there.topics[topic].partitions) if topic in there.topics else 1
-
-    lanes = {each: ways[each.topic].lanes(each.partition, count_of) for each in partitions}
-    topics = {to.topic for each in lanes.values() for to in each.destinations}
-    return lanes, there.topic_partitions(sorted(topics & there.topics.keys()))
-
-
-def _with_former(
-    lanes: Mapping[TopicPartition, LaneMap],
-    passes: Iterable[tuple[TopicPartition, TopicPartition]],
-    existing: Collection[TopicPartition],
-) -> dict[TopicPartition, LaneMap]:
-    """The lanes, and those of `passes` that records took while the route spread them over partitions."""
-    former: dict[TopicPartition, list[TopicPartition]] = {}
-    for source, to in sorted(passes):
-        if to in existing and to.topic in lanes[source].targets and to not in lanes[source].destinations:
-            former.setdefault(source, []).append(to)
-    return {each: lane_map.widened(former.get(each, ())) for each, lane_map in lanes.items()}
-
-
 def is_exclusive(route: RouteSpec) -> bool:
     """Whether nobody but the route writes to its topics."""
     return not route.provenance and not route.topics.merge
@@ -385,54 +346,6 @@ async def _ends(
 ) -> dict[TopicPartition, int]:
     found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), read_committed=read_committed)
     return {partition: at.offset for partition, at in found.items()}
-
-
-def _read_lanes(
-    view: LedgerView,
-    route: RouteSpec,
-    source: Cluster,
-    lanes: Mapping[TopicPartition, LaneMap],
-    existing: Iterable[TopicPartition],
-    severed_from: Mapping[TopicPartition, int],
-) -> tuple[PassesByLane, PassesByLane, dict[TopicPartition, DestinationIndex]]:
-    """Passes of the route's own lanes, those of what was copied from logs that the source has no more, and
-    what is known of each of these partitions of the destination. In the lane of a merged topic there may be
-    pages of other routes, and in one that is written at both ends those from other clusters.
-    `severed_from`: by partition, the source offset from which on that is so though no page says it yet.
-    """
-    passes: PassesByLane = {}
-    severed: PassesByLane = {}
-    by_destination: dict[TopicPartition, tuple[list[Pass], list[Pass]]] = {to: ([], []) for to in existing}
-    own = {
-        lane: each
-        for each, lane_map in lanes.items()
-        for topic in {to.topic for to in lane_map.destinations}
-        for lane in lanes_now(view, source, each, topic)
-    }
-    for lane, ledger in view.lanes.items():
-        if lane.destination not in by_destination and lane not in own:
-            continue
-        cut_at = severed_from.get(own[lane], OFFSET_MAX) if lane in own else OFFSET_MAX
-        mine = passes_of(ledger.of_route(route.name), cut_at)
-        others = passes_of(page for page in ledger.pages() if page.route not in (None, route.name))
-        here, elsewhere = by_destination.setdefault(lane.destination, ([], []))
-        (here if lane.cluster == source.cluster_id else elsewhere).extend(mine)
-        lost = severed_passes_of(ledger.of_route(route.name), cut_at)
-        elsewhere.extend([*others, *lost])
-        if lane in own and mine:
-            passes[own[lane], lane.destination] = mine
-        if lane in own:
-            severed[own[lane], lane.destination] = lost
-    return passes, severed, {to: DestinationIndex(*found) for to, found in by_destination.items()}
-
-
-def _severed_from(
-    cuts: Mapping[TopicPartition, StandingCut], anew: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Of partitions that stand. Of topics that were made anew it is all, where the source tells no ids, by
-    which lanes differ.
-    """
-    return {source: cut.at for source, cut in cuts.items()} | dict.fromkeys(anew, 0)
 
 
 def _with_standing(

@@ -1,4 +1,4 @@
-"""What an audit goes by, of what the ledger and records of the control topic say."""
+"""What the ledger knows of the lanes of a route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.types import NO_TOPIC_ID, TopicId
 from mirrormaker.audit.findings import Outcome
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.ranges import Range
-from mirrormaker.audit.route_view import _read_lanes, _severed_from
+from mirrormaker.audit.route_lanes import read_lanes, severed_from
 from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.ledger.current_lanes import lane_between
 from mirrormaker.ledger.lane_id import page_record
@@ -37,8 +37,8 @@ def test_what_has_come_to_a_topic_that_was_made_anew_is_still_to_be_copied_thoug
     ledger.apply(*map(encode_document, page_record(lane_between(source, ONE, TO), page)))
     source.topics[ONE.topic].topic_id = now
     view = exactly_once_view({ONE: []}, 10)
-    passes, severed, indexes = _read_lanes(
-        ledger, view.route, source, view.lanes, [TO], _severed_from({}, [ONE])
+    passes, severed, indexes = read_lanes(
+        ledger, view.route, source, view.lanes, [TO], severed_from({}, [ONE])
     )
     view = replace(
         view,
