@@ -72,18 +72,19 @@ class PositionCommits:
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
         partitions = self._machine.partitions
-        held = {source: (partitions[source], partitions[source].logs_gone) for source in positions}
+        had = {source: (partitions[source], partitions[source].logs_gone) for source in positions}
 
         def is_held(source: TopicPartition) -> bool:
-            """Whether it was not lost meanwhile: who has it then may have stored more. Nor its source the end
-            of its log.
-            """
-            partition, logs_gone = held[source]
-            return partitions.get(source) is partition and partition.logs_gone == logs_gone
+            """Whether it was not lost meanwhile: who has it then may have stored more."""
+            return partitions.get(source) is had[source][0]
+
+        def is_same(source: TopicPartition) -> bool:
+            """Nor its source the end of its log."""
+            return is_held(source) and partitions[source].logs_gone == had[source][1]
 
         reached = self._reached(positions)
         written = await self._write_down(positions, reached)
-        positions = {source: at for source, at in written.items() if is_held(source)}
+        positions = {source: at for source, at in written.items() if is_same(source)}
         if not positions:
             return
         topic_id = self._reader.ranges.topic_id
@@ -113,12 +114,12 @@ class PositionCommits:
         same = {
             source: each
             for source, each in kept.items()
-            if is_held(source) and topic_id(source) == stored[source].topic_id
+            if is_same(source) and topic_id(source) == stored[source].topic_id
         }
         self._mode.kept(same)
-        committed = {source: each.position for source, each in same.items()}
-        self._machine.committed(committed)
-        self._reader.answers.forget(committed)
+        # also of a log that is gone by now: the group has that until another is stored
+        self._machine.committed({source: each.position for source, each in kept.items() if is_held(source)})
+        self._reader.answers.forget({source: each.position for source, each in same.items()})
         self._on_committed()
 
     def _tell(self, count: int, problem: str) -> None:

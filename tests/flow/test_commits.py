@@ -120,23 +120,28 @@ def test_what_the_source_refuses_of_one_partition_holds_back_no_other() -> None:
 
 @pytest.mark.parametrize("awaited", ["answers", "is_writable"])
 def test_a_position_of_a_log_that_is_gone_by_the_answer_is_none_that_is_stored(awaited: str) -> None:
-    """At most once what the source has in its place is not sent before the group knows."""
+    """At most once what the source has in its place is not sent before the group knows. It is told another,
+    also where that is the one that it had before.
+    """
 
     async def main() -> None:
         around = Surroundings()
         around.reached = 10
         around.is_writable.clear()
-        committing = asyncio.create_task(around.commits().commit(lambda: {SOURCE: 10}))
+        commits = around.commits()
+        committing = asyncio.create_task(commits.commit(lambda: {SOURCE: 10}))
         await until(lambda: bool(around.written))
         if awaited == "answers":
             around.is_writable.set()
             await until(lambda: bool(around.asked))
         around.partitions[SOURCE].logs_gone += 1
+        around.reached = 0
         around.is_writable.set()
         around.answers.set()
         await committing
         assert (around.asked, around.told) == ([10] * (awaited == "answers"), [])
-        assert around.committed == 0
+        await commits.commit(commits.moved)
+        assert (around.asked, around.committed) == ([10, 0] if awaited == "answers" else [], 0)
 
     run(main)
 
