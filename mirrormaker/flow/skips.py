@@ -6,8 +6,8 @@ The topic is compacted; keys and values are JSON objects, so any client can read
 
 `reason` is the name of the policy, `offset` the source offset that was to come next, `lost` the source
 offsets that are meant, the second exclusive, or null where nobody can tell. A position passes what was left
-out only after its note is safe. What a source lost after it was copied has "resumed_at" in its key, too: at
-the same offset something else may be noted, or another loss end.
+out only after its note is safe. What a source lost after it was copied has "resumed_at" and "lost" in its key
+too: at the same offset something else may be noted, or another loss begin or end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ TIMEOUT_MS = 15_000
 
 def describe_skip(route: RouteName, trouble: Trouble, at_ms: int) -> tuple[Document, Document]:
     """Key and value of the note. Pure."""
+    lost = None if trouble.lost is None else list(trouble.lost)
     key: dict[str, object] = {
         "route": route,
         "topic": trouble.source.topic,
@@ -37,13 +38,13 @@ def describe_skip(route: RouteName, trouble: Trouble, at_ms: int) -> tuple[Docum
         "offset": trouble.position,
     }
     if trouble.kind is TroubleKind.SOURCE_TRUNCATED:
-        key["resumed_at"] = trouble.resume_at
+        key |= {"resumed_at": trouble.resume_at, "lost": lost}
     value = {
         "reason": trouble.kind.value,
         "problem": trouble.problem,
         "at_ms": at_ms,
         "resumed_at": trouble.resume_at,
-        "lost": None if trouble.lost is None else list(trouble.lost),
+        "lost": lost,
     }
     return key, value
 

@@ -53,3 +53,10 @@ def test_what_a_source_lost_up_to_one_offset_another_time_stands_beside_what_it_
     ]
     assert notes[0][0] != notes[1][0]
     assert [each.lost for each in truncations(notes, ROUTE)[SOURCE]] == [Range(90, 100), Range(60, 100)]
+
+
+def test_what_a_source_lost_twice_behind_a_position_that_went_back_stands_as_two_notes() -> None:
+    lost = [(80, 100), (60, 70)]
+    notes = [describe_skip(ROUTE, went_back(SOURCE, 50, each), 0) for each in lost]
+    assert notes[0][0] != notes[1][0]
+    assert [each.lost for each in truncations(notes, ROUTE)[SOURCE]] == [Range(*each) for each in lost]
