@@ -24,12 +24,14 @@ from mirrormaker.flow.trouble import went_back
 class BookedPoints:
     """See the module; of one copier that has books."""
 
-    def __init__(self, source: Cluster, engine: Engine, books: Books) -> None:
+    def __init__(self, source: Cluster, engine: Engine, books: Books, on_event: Callable[..., None]) -> None:
+        """`on_event` is told what a person should know."""
         self._source = source
         self._engine = engine
         self._books = books
+        self._on_event = on_event
         self._uncompared: set[TopicPartition] = set()
-        """Those that are to be started, and that the books could not be asked about."""
+        """Those of which the books could not tell when they were asked last."""
 
     async def compared(
         self,
@@ -44,9 +46,9 @@ class BookedPoints:
         if not asked:
             return points
         reached = await self._books.reached(asked)
-        if not self._books.is_known:
-            self._uncompared |= {each.source for each in asked}
-        points = points | await of_gone_logs(self._books, asked, points, reached)
+        sources = {each.source for each in asked}
+        self._uncompared = self._uncompared - sources if self._books.is_known else self._uncompared | sources
+        points = points | await of_gone_logs(self._books, asked, points, reached, self._on_event)
         points = await with_lost_ends(self._source, points, reached)
         farther = await gone_on(self._books, asked, points, reached)
         await tell(farther)
@@ -64,7 +66,6 @@ class BookedPoints:
                 arbiter.meet(went_back(source, position, point.lost, begun_at=point.stored))
             if is_late:
                 late[source] = point
-        self._uncompared -= points.keys()
         if late:
             self._engine.tasks.create_task(self._compare(late), name="find what was lost")
 

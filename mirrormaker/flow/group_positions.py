@@ -197,8 +197,22 @@ class GroupPositions:
         for source, place in written.stood.items():
             self._not_started.pop(source, None)
             found[source] = _point_of(place)._replace(names_topic=self.topic_id(source.topic) != NO_TOPIC_ID)
+        self._tell_forgotten(found, written)
         await self._begin(found)
         return points | found
+
+    def _tell_forgotten(self, points: Mapping[TopicPartition, StartingPoint], written: Written) -> None:
+        """Those of the `points` that had been copied before."""
+        for source, point in points.items():
+            copied_to, goes_on = written.forgotten.get(source), "start"
+            if source in written.stood:
+                copied_to, goes_on = min(point.lanes), "there"
+            elif source in written.sent_farther:
+                goes_on = "end"
+            if copied_to is not None:
+                self._on_event(
+                    "position_forgotten", partition=str(source), copied_to=copied_to, goes_on=goes_on
+                )
 
     async def _note_passed(
         self, points: dict[TopicPartition, StartingPoint], forgotten: Mapping[TopicPartition, int]

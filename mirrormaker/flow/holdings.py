@@ -79,8 +79,8 @@ class Holdings:
         self._source = source
         self._engine = engine
         self._books = parts.books
-        self._booked = None if parts.books is None else BookedPoints(source, engine, parts.books)
         self._note = parts.events.note
+        self._booked = None if parts.books is None else BookedPoints(source, engine, parts.books, self._note)
         self._clock = clock
         self._on_fact = on_fact
         self._losses = losses

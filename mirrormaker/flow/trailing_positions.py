@@ -8,7 +8,7 @@ A position that somebody has set, as `seek` and other tools do, names no topic: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from operator import lt
 
 from broker.telemetry import logger
@@ -67,9 +67,10 @@ async def of_gone_logs(
     assignments: Collection[Assignment],
     points: Mapping[TopicPartition, StartingPoint],
     reached: Mapping[TopicPartition, Reached],
+    note: Callable[..., None],
 ) -> dict[TopicPartition, StartingPoint]:
     """Where those of them go on whose `points` are in logs that others had taken the place of when they were
-    copied last, and of which it is certain. Raises BrokerError.
+    copied last, and of which it is certain. `note`: takes what a person should know. Raises BrokerError.
     """
     gone = [
         each
@@ -87,7 +88,7 @@ async def of_gone_logs(
             leader_epoch=reached[source].epoch_before(at),
             stored=stored,
         )
-        _log.info("position_of_gone_log", partition=str(source), stored=stored, goes_on=at)
+        note("position_of_gone_log", partition=str(source), stored=stored, goes_on=at)
     return found
 
 

@@ -35,7 +35,6 @@ async def find_resting_places(
         view,
         destination,
         partial(lane_between, source),
-        lambda event, **details: None,
         may_repeat=route.delivery is not Delivery.AT_MOST_ONCE,
     )
     return await places.written([assigned(*each) for each in partitions.items()], {})

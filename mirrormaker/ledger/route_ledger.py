@@ -107,7 +107,6 @@ class RouteLedger:
             self.view,
             destination,
             self.lane,
-            self._note,
             may_repeat=route.delivery is not Delivery.AT_MOST_ONCE,
         )
         is_transacted = route.delivery is Delivery.EXACTLY_ONCE
@@ -307,9 +306,6 @@ class RouteLedger:
         except TimeoutError:
             return False
         return True
-
-    def _note(self, event: str, **details: object) -> None:
-        self.note(event, **details)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         self.recorder.end(sources)

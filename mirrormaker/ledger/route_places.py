@@ -40,18 +40,16 @@ class RoutePlaces:
         view: LedgerView,
         destination: Cluster,
         lane_of: Callable[[TopicPartition, TopicPartition], LaneId],
-        note: Callable[..., None],
         *,
         may_repeat: bool,
     ) -> None:
-        """`lane_of`: between a source and a destination, of the source's topic as it is now. `note`: takes
-        what a person should know. Without `may_repeat` nothing is to be sent twice.
+        """`lane_of`: between a source and a destination, of the source's topic as it is now. Without
+        `may_repeat` nothing is to be sent twice.
         """
         self._route = route
         self._view = view
         self._destination = destination
         self._lane_of = lane_of
-        self._note = note
         self._may_repeat = may_repeat
 
     async def written(
@@ -86,11 +84,6 @@ class RoutePlaces:
             for source, reaches in there.items()
             if source not in farther
         }
-        for source, copied_to in forgotten.items():
-            stands = source in places
-            at = min(places[source].lanes) if stands else copied_to
-            goes_on = "there" if stands else "end" if source in farther else "start"
-            self._note("position_forgotten", partition=str(source), copied_to=at, goes_on=goes_on)
         elsewhere = {source: copied_to for source, copied_to in forgotten.items() if source not in places}
         return Written(former, places, elsewhere, farther)
 

@@ -77,6 +77,10 @@ class Group:
         return {each: self.kept[each] for each in partitions if each in self.kept}
 
 
+def forgotten(**details: object) -> Mapping[str, object]:
+    return {"name": "position_forgotten", "partition": "flights-0", **details}
+
+
 @pytest.fixture(autouse=True)
 def _offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     async def list_offsets_found(
@@ -100,6 +104,7 @@ def test_what_is_passed_over_where_a_position_was_forgotten_is_noted_before_anot
         points = await group.positions.starting_points([FLIGHTS, PLANES])
         assert (points[FLIGHTS].lanes, group.kept[FLIGHTS].offset) == ((3,), 3)
         assert group.passed_over == {FLIGHTS: (1, 3)}
+        assert group.events == [forgotten(copied_to=1, goes_on="start")]
         assert group.positions.not_started == {}
 
     run(main)
@@ -192,6 +197,7 @@ def test_where_a_partition_was_copied_last_goes_before_where_a_route_starts_and_
         stood = StartingPoint((11, 8), destinations=copies, names_topic=True)
         assert points == {FLIGHTS: stood, PLANES: StartingPoint((3,)), GATES: StartingPoint((7,))}
         assert {source: at.offset for source, at in group.kept.items()} == {FLIGHTS: 8, PLANES: 3, GATES: 7}
+        assert group.events == [forgotten(copied_to=8, goes_on="there")]
         stored = group.kept[FLIGHTS]
         lanes = noted_place(stored.offset, read_note(stored.metadata).note, copies)
         assert lanes is not None

@@ -109,8 +109,15 @@ def test_a_position_beyond_where_a_newer_epoch_was_copied_is_of_a_log_that_is_go
     position: int, epoch: int, is_gone: bool
 ) -> None:
     point = StartingPoint((position,), "7", epoch, names_topic=True)
-    found = asyncio.run(of_gone_logs(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: KNOWN}))
+    told: list[dict[str, object]] = []
+
+    def note(event: str, **details: object) -> None:
+        told.append({"event": event, **details})
+
+    found = asyncio.run(of_gone_logs(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: KNOWN}, note))
     expected = point._replace(
         lanes=(80,), note="", leader_epoch=4, destinations=(DESTINATION,), stored=position
     )
     assert found == ({SOURCE: expected} if is_gone else {})
+    event = {"event": "position_of_gone_log", "partition": "flights-0", "stored": position, "goes_on": 80}
+    assert told == ([event] if is_gone else [])
