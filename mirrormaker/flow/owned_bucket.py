@@ -149,6 +149,10 @@ class OwnedBucket:
         """How often its log became another, as the destination is told it."""
         return self._logs_gone[partition.source] + partition.logs_gone
 
+    def take_logs_gone(self, partition: Partition, count: int) -> None:
+        """It became another so often by what the destination was told of records from elsewhere."""
+        self._logs_gone[partition.source] = count - partition.logs_gone
+
     def note_arrival(self, copied: Copied, partition: Partition) -> None:
         """Records from elsewhere have arrived."""
         lane = next(lane.index for lane in partition.lanes if lane.destination == copied.destination)

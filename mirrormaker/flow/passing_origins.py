@@ -88,7 +88,7 @@ class PassingOrigins:
         if bucket.transaction.identity(origin) is None:
             self._want(bucket, origin, partition.source)
             return False
-        self._find_floors(partition, origin, bucket.logs_gone(partition))
+        self._find_floors(partition, origin, bucket)
         return True
 
     def awaits_refused(self, source: TopicPartition) -> bool:
@@ -134,9 +134,10 @@ class PassingOrigins:
         if isinstance(error, ProtocolError):
             self._on_refused(self._wanted[wanted] & bucket.transaction.sources, error.code, str(error))
 
-    def _find_floors(self, partition: Partition, origin: int, logs_gone: int) -> None:
+    def _find_floors(self, partition: Partition, origin: int, bucket: OwnedBucket) -> None:
         """Before which offsets the destination has what comes from there; the books are told where. What was
-        stored of a log that was another says nothing beyond the position.
+        stored of a log that was another says nothing beyond the position. One that a process knew which was
+        killed before it stored the position is the one that there is now.
         """
         path = self.provenance.been(origin)
         value = self._kept.get(self._id_of(partition.source).on(path).key())
@@ -145,13 +146,14 @@ class PassingOrigins:
             return
         try:
             place = place_in(value, [lane.destination for lane in partition.lanes])
-            if place.logs_gone != logs_gone:
+            if place.logs_gone < bucket.logs_gone(partition):
                 partition.origin_floors[origin] = ()
                 return
             if any(each.end > partition.acknowledged for each in place.former):
                 raise ValueError("its topics at the destination have other partitions now")
         except ValueError as error:
             raise CorruptRecordsError(f"how far records from {path[0]} have come: {error}") from error
+        bucket.take_logs_gone(partition, place.logs_gone)
         partition.origin_floors[origin] = place.lanes
         for arrival in place.arrived:
             if self._books is not None and arrival.first >= partition.lanes[arrival.lane].acknowledged:

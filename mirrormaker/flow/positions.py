@@ -15,7 +15,8 @@ Records that were not born at the source have positions of their own, which coun
 that wrote it brought, as [LANE, FIRST SOURCE OFFSET, RECORDS, DESTINATION OFFSET, CHECKSUM THERE, AT THE
 SOURCE], the last three null where they are not known. Where the destination offset is not, it counts source
 offsets instead of records: some of them may be of others. Both have "logs_gone": N where the source's log has
-become another, as it lost its end: what came on a path counts only where both say the same.
+become another, as it lost its end: what came on a path does not count where the other says more. (It says
+less where a process was killed between the two commits.)
 """
 
 from __future__ import annotations

@@ -570,13 +570,21 @@ def test_why_something_from_elsewhere_is_not_taken_over_is_logged_again_once_the
 
 @pytest.mark.parametrize(
     ("written", "stored", "gone_since", "floors"),
-    [(0, 0, 0, (150,)), (0, 1, 0, ()), (1, 1, 0, (150,)), (1, 0, 1, (150,)), (0, 0, 1, ())],
+    [
+        (0, 0, 0, (150,)),
+        (0, 1, 0, ()),
+        (1, 1, 0, (150,)),
+        (1, 0, 0, (150,)),
+        (1, 0, 1, (150,)),
+        (0, 0, 1, ()),
+    ],
 )
 def test_how_far_records_from_elsewhere_had_come_in_a_log_that_is_gone_leaves_nothing_out(
     written: int, stored: int, gone_since: int, floors: tuple[int, ...]
 ) -> None:
-    """What there is in its place would be taken for what is at the destination already. The last but one: a
-    process was killed between the commits of what it had copied of the log in its place.
+    """What there is in its place would be taken for what is at the destination already. Where more is written
+    than stored a process was killed between the commits of what it had copied of the log in its place, which
+    was lost before the position that is stored or behind it.
     """
     ignored: Any = None
     machine = FlowMachine(FlowConfig())
@@ -605,6 +613,9 @@ def test_how_far_records_from_elsewhere_had_come_in_a_log_that_is_gone_leaves_no
     )
     assert passing.is_ready(partition, ELSEWHERE)
     assert partition.origin_floors == {ELSEWHERE: floors}
+    machine.go_on(lost_behind(105))
+    assert passing.is_ready(partition, ELSEWHERE)
+    assert partition.origin_floors == {ELSEWHERE: ()}
 
 
 def test_what_was_known_of_records_from_elsewhere_is_found_anew_once_the_log_is_another() -> None:
