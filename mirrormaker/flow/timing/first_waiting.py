@@ -12,9 +12,12 @@ from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
 from broker.errors import CorruptRecordsError
 from broker.records.batch import MAGIC_POSITION, peek_size, read_header
-from broker.records.message_set import message_place
+from broker.records.message_set import read_message
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
+
+UNPACKED_BYTES_MAX = 64 << 20
+"""Of messages that are compressed together: so much is decoded where they are copied, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +26,7 @@ class FirstBatch:
 
     timestamp_ms: int
     """Since the epoch: of its first record, or of its append where the source's nodes date it. Of a batch of
-    which compaction left some, whose header does not tell, and of messages that are compressed together, that
-    of the youngest. -1: it has none.
+    which compaction left some, whose header does not tell, that of the youngest. -1: it has none.
     """
     bytes_per_offset: float
 
@@ -70,16 +72,16 @@ async def _sample_one(
                 cluster, partition, offset, read_committed=read_committed, replica=nearer
             )
         if not data.error_code:
-            return read_first(data.records or b"", offset)
+            return read_first(data.records or b"")
     return None
 
 
-def read_first(records: Buffer, offset: int) -> FirstBatch | None:
-    """The batch that an answer for `offset` begins with; None where there is none that can be read."""
+def read_first(records: Buffer) -> FirstBatch | None:
+    """The batch that an answer begins with; None where there is none that can be read."""
     if len(records) <= MAGIC_POSITION:
         return None
     try:
-        return _first_message(records, offset) if records[MAGIC_POSITION] < 2 else _first_batch(records)
+        return _first_message(records) if records[MAGIC_POSITION] < 2 else _first_batch(records)
     except CorruptRecordsError:
         return None
 
@@ -94,8 +96,9 @@ def _first_batch(records: Buffer) -> FirstBatch:
     )
 
 
-def _first_message(records: Buffer, offset: int) -> FirstBatch:
+def _first_message(records: Buffer) -> FirstBatch:
     """Raises CorruptRecordsError, also where it is not whole."""
     size = peek_size(records) or 0
-    last, timestamp_ms = message_place(memoryview(records)[:size])
-    return FirstBatch(timestamp_ms=timestamp_ms, bytes_per_offset=size / max(last + 1 - offset, 1))
+    held = read_message(memoryview(records)[:size], size_max=UNPACKED_BYTES_MAX, check_crc=False)
+    offsets = held[-1].offset + 1 - held[0].offset
+    return FirstBatch(timestamp_ms=held[0].timestamp, bytes_per_offset=size / offsets)
