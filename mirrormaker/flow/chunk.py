@@ -86,9 +86,9 @@ class Chunk:
     acknowledged: bool = False
     maybe_written: bool = False
     """It is at the destination, or might be: its sequence may not be given to other records."""
-    is_former: bool = False
-    """Its offsets are those of a topic that is gone, one of the same name took its place; or of a log that
-    lost its end.
+    former_from: int | None = None
+    """From here on its offsets are those of a topic that is gone, one of the same name took its place; or of
+    what a log lost that was its end. None: none are.
     """
     error: ErrorCode | None = None
     said: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, SourceRun
@@ -30,7 +30,8 @@ class Copied:
     count: int
     crc: int | None
     """Sum of the checksums that the batches have in their headers at the destination. So sums of neighbours
-    add up, however they are cut. None: the destination gave the batches times, and with these others.
+    add up, however they are cut. None: the destination gave the batches times, and with these others; or
+    they have more, of a log that is gone.
     """
     source_crc: int | None
     """The same of the batches at the source. None: they were not copied as they are."""
@@ -61,17 +62,28 @@ class Copied:
                 first = SourceRun(run.first + again, run.length - again)
                 yield first, None if base is None else base + again
 
+    def before(self, offset: int) -> Copied | None:
+        """What lies before a source offset; None: nothing does."""
+        found = [run for run, _ in self.offset_runs() if run.first < offset]
+        runs = tuple(SourceRun(run.first, min(run.length, offset - run.first)) for run in found)
+        count = sum(run.length for run in runs)
+        if count == self.count or not runs:
+            return self if runs else None
+        end = runs[-1].first + runs[-1].length
+        gaps = runs if self.runs else ()
+        return replace(self, next=end, count=count, crc=None, source_crc=None, runs=gaps)
+
     @property
     def end_offset(self) -> int | None:
         """Destination offset after the last record."""
         return None if self.base_offset is None else self.base_offset + self.count
 
 
-def describe_copied(lane: Lane, chunk: Chunk) -> Copied:
-    """What a chunk, just acknowledged, brought where."""
+def describe_copied(lane: Lane, chunk: Chunk) -> Copied | None:
+    """What a chunk, just acknowledged, brought where; None: nothing of the log that its source has now."""
     runs = chunk.runs
     first, last = (runs[0].first, runs[-1]) if runs else (chunk.first_offset, None)
-    return Copied(
+    copied = Copied(
         source=lane.partition.source,
         first=first,
         next=first + chunk.count if last is None else last.first + last.length,
@@ -85,3 +97,4 @@ def describe_copied(lane: Lane, chunk: Chunk) -> Copied:
         origin=chunk.origin,
         runs=runs,
     )
+    return copied if chunk.former_from is None else copied.before(chunk.former_from)

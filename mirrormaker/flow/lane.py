@@ -308,7 +308,7 @@ class Lane:
         self.committed = min(self.committed, offset)
         for chunk in self.queue:
             chunk.next_offset = offset
-            chunk.is_former = True
+            chunk.former_from = 0
 
     def return_to(self, offset: int) -> None:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
@@ -316,7 +316,8 @@ class Lane:
         self.acknowledged = min(self.acknowledged, offset)
         self.committed = min(self.committed, offset)
         for chunk in self.queue:
-            chunk.is_former |= chunk.next_offset > offset
+            if chunk.next_offset > offset:
+                chunk.former_from = offset if chunk.former_from is None else min(chunk.former_from, offset)
             chunk.next_offset = min(chunk.next_offset, offset)
 
     def go_back_to(self, position: int) -> None:

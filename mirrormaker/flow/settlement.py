@@ -87,8 +87,8 @@ class Settlement:
             counts.bytes += chunk.size
             counts.records += chunk.count
             lane.partition.count_copied(chunk)
-            if on_copied is not None and not chunk.is_former:
-                on_copied(describe_copied(lane, chunk))
+            if on_copied is not None and (copied := describe_copied(lane, chunk)) is not None:
+                on_copied(copied)
             self._buffer.let_go(lane, chunk)
         if taken and lane.error is not None:
             self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))

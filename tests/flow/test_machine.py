@@ -468,6 +468,38 @@ def test_the_time_by_which_a_broker_answers_a_repeat_is_none_that_it_gave_the_re
     assert [each.crc is not None for each in copied] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [((7, 20), (7, 2, False)), ((9, 7), (7, 2, False)), ((10, 20), (10, 5, True)), ((5, 20), None)],
+)
+def test_what_arrives_late_of_before_the_end_that_a_source_has_lost_is_told(
+    ends: tuple[int, int], told: tuple[int, int, bool] | None
+) -> None:
+    """Its records are there, and not sent again."""
+    copied: list[Copied] = []
+    machine = FlowMachine(FlowConfig(), Hooks(on_copied=copied.append))
+    source, log = source_of(0), SourceLog()
+    log.append(5)
+    log.append(5)
+    machine.assign([Assignment(source=source, destinations=(destination_of(source),), bucket=0, position=5)])
+    machine.set_leaders({destination_of(source): BrokerId(0)})
+    (key,) = machine.ready(0).producers
+    machine.set_producer(key, ProducerIdentity(1000, 3))
+    answer = FetchedPartition(source=source, offset=5, records=log.read(5, 1), source_end=log.end)
+    machine.fetched([answer], len(answer.records), 0)
+    (command,) = machine.ready(0).requests
+    machine.partitions[source].extend_to(12)  # which holds no records behind them
+    for end in ends:
+        trouble = out_of_range(source, 21, -1, SourceRange(start=0, end=end))
+        assert trouble is not None
+        machine.go_on(trouble)
+    machine.answered(command, {destination_of(source): ProduceAnswer(ErrorCode.NONE, 40)}, 0)
+    assert machine.partitions[source].acknowledged == min(ends)
+    found = [(each.next, each.count, each.crc is not None) for each in copied]
+    assert found == ([] if told is None else [told])
+    assert all((each.first, each.base_offset) == (5, 40) for each in copied)
+
+
 def test_a_partition_in_line_follows_its_leader_to_a_broker_that_nothing_went_to_before() -> None:
     world = filled_world(1, brokers=2)
     leaders, destination = world.destination.leaders, destination_of(source_of(0))
