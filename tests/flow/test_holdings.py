@@ -208,6 +208,44 @@ def test_what_a_source_lost_is_found_though_copying_has_come_past_it_as_the_ledg
     assert (partition.position, partition.lanes[0].position) == (130, 130)
 
 
+def test_what_a_source_lost_is_told_once_where_the_ledger_was_read_before_copying_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It could not be asked as the partition was to be begun first, which came to nothing."""
+
+    async def list_offsets_found(_: object, wanted: Mapping[TopicPartition, int], **__: object) -> Listed:
+        return Listed({each: OffsetAndTimestamp(offset=120) for each in wanted}, {})
+
+    async def reached(assignments: Collection[Assignment]) -> Mapping[TopicPartition, Reached]:
+        return {each.source: Reached(150, None) for each in assignments} if books.is_known else {}
+
+    async def gone_on(_: object) -> Mapping[TopicPartition, object]:
+        return {}
+
+    async def main() -> None:
+        booked = holdings_of(engine, member, books=books)._booked
+        assert booked is not None
+        wanted = [
+            Assignment(source=SOURCE, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=0)
+        ]
+        for books.is_known in (False, True):
+            points = await booked.compared(wanted, {SOURCE: StartingPoint((100,))}, tell)
+        booked.begin(points)
+
+    async def tell(_: object) -> None:
+        pass
+
+    monkeypatch.setattr(lost_ends, "list_offsets_found", list_offsets_found)
+    monkeypatch.setattr(lost_ends, "NEW_LEADER_MS", 1)
+    met: list[Trouble] = []
+    member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
+    engine = surroundings(meet=met.append, goes_on_behind=lambda *_: False)
+    engine.tasks = None
+    books: Any = SimpleNamespace(is_known=False, reached=reached, gone_on=gone_on)
+    run(main)
+    assert [each.lost for each in met] == [(120, 150)]
+
+
 def test_a_partition_that_is_anothers_now_is_none_that_could_not_be_begun() -> None:
     member: Any = SimpleNamespace(assignment=frozenset({SOURCE}))
     holdings = holdings_of(surroundings(), member)
