@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from broker.client.cluster import Cluster
@@ -86,7 +86,6 @@ class TopicWatch:
             self._former_of = self._former_of if former is None else naming
         for topic in here:
             self._absences.pop(topic, None)
-            self._absent.passed(topic)
         deleted = self._halts.deleted_topics()
         for topic in here & deleted:
             self._listener.found(TopicPartition(topic, WHOLE_TOPIC))
@@ -94,14 +93,14 @@ class TopicWatch:
         absent = {topic for topic in known - here if naming.selects(topic)} | naming.unseen(here)
         self.hidden = frozenset()
         if not absent:
+            self._absent.passed_but(absent)
             return {}
         metadata = await self._source.refresh(absent)
         found = {topic: metadata.topics[topic].error for topic in absent & metadata.topics.keys()}
         self.hidden = frozenset(topic for topic, code in found.items() if code in UNAUTHORIZED_CODES)
-        for topic in absent - known - self.hidden:
-            self._absent.passed(topic)
-        missing = sorted(absent & known | self.hidden)
-        judged = {topic: await self._judge_absent(topic, metadata) for topic in missing}
+        missing = absent & known | self.hidden
+        self._absent.passed_but(missing)  # the others are there, or wanted no more
+        judged = {topic: await self._judge_absent(topic, metadata) for topic in sorted(missing)}
         return {topic: why for topic, why in judged.items() if why is not None}
 
     async def _judge_absent(self, topic: str, metadata: ClusterMetadata) -> str | None:
@@ -217,6 +216,11 @@ class _Told:
     def has_told(self, trouble: Trouble) -> bool:
         """Whether that was told last."""
         return self._told.get(trouble.source.topic, {}).get(self) is trouble.kind
+
+    def passed_but(self, topics: Collection[str]) -> None:
+        """With no others anything is wrong any more, as far as this look goes."""
+        for topic in self._told.keys() - topics:
+            self.passed(topic)
 
     def passed(self, topic: str) -> None:
         """Nothing is wrong with it any more, as far as this look goes."""

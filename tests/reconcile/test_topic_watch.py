@@ -126,6 +126,14 @@ def test_a_topic_that_the_file_names_and_that_was_never_seen_is_told_where_it_ma
     assert (heard.told, heard.watch.hidden) == (["unauthorized", "passed"], frozenset())
 
 
+def test_a_topic_that_may_not_be_seen_is_told_again_where_it_is_wanted_again() -> None:
+    heard = Heard()
+    for topics in (TOPIC, "gates.*", TOPIC):
+        heard.naming = compile_naming(ClusterName("jfk"), TopicSelection(include=(topics,)))
+        heard.absent()
+    assert heard.told == ["unauthorized", "passed", "unauthorized"]
+
+
 def test_a_deleted_topic_is_told_again_when_what_was_written_of_it_is_gone() -> None:
     heard = Heard()
     heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
