@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from broker.errors import ErrorCode
+from mirrormaker.missing_secrets import missing_secrets
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
 from mirrormaker.steps.trial import find_missing
@@ -22,9 +23,14 @@ from mirrormaker.topology.step_ways import diverging_steps
 
 def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
     """All of what `text` says, which `file` holds, that can be told without asking a cluster. Functions that
-    it names are imported.
+    it names are imported, and secrets read.
     """
-    found = (*unknown_settings(topology), *diverging_steps(topology.routes), *missing_functions(topology))
+    found = (
+        *unknown_settings(topology),
+        *diverging_steps(topology.routes),
+        *missing_functions(topology),
+        *missing_secrets(topology),
+    )
     return locate(found, text, file)
 
 
@@ -51,6 +57,7 @@ def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> It
         NoticeKind.SETTING: unknown_settings(topology, names_at),
         NoticeKind.WAYS: diverging_steps(topology.routes),
         NoticeKind.FUNCTION: missing_functions(topology),
+        NoticeKind.SECRET: missing_secrets(topology),
         NoticeKind.TOPICS: unmatched_topics(topology.routes, topics_at),
     }
     for kind, findings in found.items():

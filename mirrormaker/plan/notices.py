@@ -34,6 +34,7 @@ class NoticeKind(Enum):
     FAILOVER = "failover"
     SETTING = "setting"
     FUNCTION = "function"
+    SECRET = "secret"
     TOPICS = "topics"
     WAYS = "ways"
 

@@ -93,15 +93,17 @@ def load_function(step: CallFunction, topic: str, watch: CallWatch) -> Change:
     return change
 
 
-def read_secret(reference: str) -> bytes:
-    """What `env:NAME` or `file:/PATH` refers to. Raises ConfigurationError when it is not there or empty."""
+def read_secret(key: str, reference: str) -> bytes:
+    """What `env:NAME` or `file:/PATH`, the value of a key of the file, refers to. Raises ConfigurationError
+    when it is not there or empty.
+    """
     kind, _, name = reference.partition(":")
     try:
         secret = os.environb.get(name.encode(), b"") if kind == "env" else Path(name).read_bytes().strip()
     except OSError as error:
-        raise ConfigurationError([f"secret {reference}: {error.strerror}"]) from error
+        raise ConfigurationError([f"{key}: secret {reference}: {error.strerror}"]) from error
     if not secret:
-        raise ConfigurationError([f"secret {reference}: there is none"])
+        raise ConfigurationError([f"{key}: secret {reference}: there is none"])
     return secret
 
 

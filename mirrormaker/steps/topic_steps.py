@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from broker.records.filter_terms import Term
 from broker.records.record import Record
@@ -55,7 +56,7 @@ class TopicSteps:
 def compile_steps(route: RouteSpec, naming: TopicNaming, topic: str) -> TopicSteps:
     """For the source's `topic`. Raises ConfigurationError for functions and secrets that are not there."""
     filters = [each for each in route.filters if is_for(each.topics, topic)]
-    steps = [each.step for each in route.transforms if is_for(each.topics, topic)]
+    steps = [(at, each.step) for at, each in enumerate(route.transforms) if is_for(each.topics, topic)]
 
     def name(template: str) -> str:
         return template.format(cluster=naming.cluster, topic=topic)
@@ -70,8 +71,14 @@ def compile_steps(route: RouteSpec, naming: TopicNaming, topic: str) -> TopicSte
         elsewhere=topics_elsewhere(route, naming, topic),
         wanted=compile_filters(filters),
         changes=tuple(
-            compile_change(step, names=name, function_of=load, salt_of=read_secret) for step in steps
+            compile_change(
+                step,
+                names=name,
+                function_of=load,
+                salt_of=partial(read_secret, f"transforms[{at}].mask.salt"),
+            )
+            for at, step in steps
         ),
         text_for_nodes=filter_text(filters),
-        called_ns=watch.spent_ns if any(isinstance(step, CallFunction) for step in steps) else None,
+        called_ns=watch.spent_ns if any(isinstance(step, CallFunction) for _, step in steps) else None,
     )

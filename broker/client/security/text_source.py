@@ -6,7 +6,8 @@ connection is opened, so a secret that changes holds from the next connection on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Self
@@ -56,3 +57,12 @@ class TextSource:
     def __repr__(self) -> str:
         shown = "(hidden)" if self.place is Place.INLINE else self._reference
         return f"TextSource({self.option}, {shown})"
+
+
+def text_sources(settings: object) -> Iterator[TextSource]:
+    """All texts that settings, or settings in them, name."""
+    if isinstance(settings, TextSource):
+        yield settings
+    elif is_dataclass(settings):
+        for each in fields(settings):
+            yield from text_sources(getattr(settings, each.name))
