@@ -34,10 +34,11 @@ from mirrormaker.control_access import read_control
 from mirrormaker.flow.lane_note import Arrears
 from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.memberships import SESSION_TIMEOUT_MS
-from mirrormaker.flow.passed_over import note_passed_over
+from mirrormaker.flow.passed_over import Moves, note_passed_over
 from mirrormaker.flow.position_moves import move_positions, withdraw_readable
 from mirrormaker.flow.position_note import read_note, write_note
 from mirrormaker.flow.positions import SourceId
+from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.grounds import may_append, refusal
 from mirrormaker.plan.topics import select_topics, written_by_topic
@@ -45,6 +46,7 @@ from mirrormaker.reconcile.active_sides import ActiveSide, read_switch
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.control_records import control_of
 from mirrormaker.reconcile.former_group import FormerGroupError, bring_positions, former_of
+from mirrormaker.reconcile.halts import Halt
 from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.reconcile.position_places import place_record
@@ -122,7 +124,7 @@ async def seek(
         await note_passed_over(
             topology.clusters[route.destination],
             route.name,
-            {each: (before[each].offset, to) for each, to in moved.items() if each in before},
+            _passed_over(moved, before, wishes.halts),
         )
         await admin.reset_group_offsets(route.group, _noted(moved, before))
         if route.delivery is not Delivery.AT_LEAST_ONCE:
@@ -199,6 +201,19 @@ async def _find(
         found = await offsets_of_window(source, partitions, TimeWindow(from_ms=destination.timestamp_ms))
         return {each: found[each].first for each in partitions}
     return await admin.move_group_offsets(route.group, destination, partitions, validate_only=True)
+
+
+def _passed_over(
+    moved: Mapping[TopicPartition, int],
+    before: Mapping[TopicPartition, OffsetAndMetadata],
+    halts: Mapping[TopicPartition, Halt],
+) -> Moves:
+    """From where to where; of a topic that was made anew, and stands for that, from where it begins."""
+    starts = {each: at.offset for each, at in before.items()}
+    for source, halt in halts.items():
+        if halt.trouble.kind is TroubleKind.TOPIC_RECREATED:
+            starts[source] = halt.trouble.resume_at
+    return {each: (starts[each], to) for each, to in moved.items() if each in starts}
 
 
 def _noted(

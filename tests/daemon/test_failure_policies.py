@@ -988,4 +988,6 @@ def test_a_topic_that_was_made_anew_stands_no_more_once_its_route_was_sent_elsew
     running.wait_for(lambda told: told["halts"] == [], "nothing stands")
     values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 120)]
     assert values == [*range(100), *range(110, 130)]
+    ((key, value),) = notes(destination)
+    assert (key["offset"], value["reason"], value["lost"]) == (0, "seek", [0, 10])
     assert running.stop() == 0
