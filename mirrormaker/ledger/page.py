@@ -162,7 +162,7 @@ class Page:
         """
         if self.to_first is not None:
             return self.to_first, 1, self.first
-        return (-1, 0, self.first) if self.behind is None else (self.behind, 0, -self.next)
+        return (self.behind or 0, 0, -self.next) if self.is_anew else (-1, 0, self.first)
 
     def pack(self) -> None:
         """Take less memory from now on. It may not grow any more."""

@@ -36,6 +36,10 @@ def test_nothing_is_known_of_a_lane_without_pages() -> None:
         ([COPIED, page(2000, 2100, 1000)], Reach(2100, 1100)),
         ([COPIED, page(800, 800, None, is_anew=True, behind=1000)], Reach(800, 0)),
         ([page(0, 40, None)], Reach(40, 0)),
+        (
+            [page(0, 40, None), page(30, 35, None, is_anew=True), page(20, 20, None, is_anew=True)],
+            Reach(20, 0),
+        ),
     ],
 )
 def test_a_lane_stands_where_what_was_written_last_ends(pages: list[Page], reach: Reach) -> None:
