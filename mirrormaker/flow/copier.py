@@ -24,8 +24,8 @@ from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.certainty import Certainty
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.crossing import Crossing
-from mirrormaker.flow.delivery import DeliveryMode, Say
-from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
+from mirrormaker.flow.delivery import Deliverer, DeliveryMode, Say
+from mirrormaker.flow.delivery_modes import open_delivery
 from mirrormaker.flow.engine import Engine
 from mirrormaker.flow.facts import (
     EVENT_NAMES,

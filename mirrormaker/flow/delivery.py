@@ -11,19 +11,24 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from broker.errors import BrokerError
 from broker.types import TopicId, TopicPartition
+from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.hooks import (
     Admission,
     Delivery,
     Remedies,
     TopicOrigins,
 )
+from mirrormaker.flow.kept_topic import BegunAnew
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.flow.trouble import Trouble
 from mirrormaker.flow.withdrawal import Withdrawal
 from mirrormaker.topology.model import Start
 
@@ -61,6 +66,26 @@ class Say:
     """Instead of the route's own."""
     on_copied: Callable[[Copied], None] | None = None
     """Instead of the route's books."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliverer:
+    """What a copier does for its delivery."""
+
+    on_lost: Callable[[LostBucket], None]
+    """Forget the partitions of a bucket at once, and take it over again."""
+    on_not_taken: Callable[[TopicPartition, BrokerError], None]
+    """A partition that was to be taken over is not: this is why."""
+    on_progress: Callable[[], None]
+    """Look at the machine again: it may fetch or send more."""
+    on_waiting: Callable[[], None]
+    """Commit positions to the group soon."""
+    on_fact: Callable[[Fact], None]
+    """What keeps transactions from being committed, or what at most once may have lost."""
+    find_refusal: Callable[[TopicPartition], Trouble | None]
+    """What a partition waits for since the destination has refused something of it."""
+    on_begun_anew: BegunAnew
+    """The destination lost what the delivery keeps there."""
 
 
 class DeliveryMode(Protocol):

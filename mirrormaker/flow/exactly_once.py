@@ -32,12 +32,11 @@ from mirrormaker.flow.books import Books
 from mirrormaker.flow.bucket_losses import BucketLosses, LostBucket
 from mirrormaker.flow.bucket_refusals import BucketRefusals
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.delivery import Kept, KnownStart, Say
+from mirrormaker.flow.delivery import Deliverer, Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
-from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.kept_starts import KeptStarts
-from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
+from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.noted_lanes import NotedLanes, kept_at
@@ -50,7 +49,6 @@ from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
-from mirrormaker.flow.trouble import Trouble
 from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
 
@@ -63,26 +61,18 @@ async def open_exactly_once(
     source: Cluster,
     destination: Cluster,
     clock: Clock,
+    deliverer: Deliverer,
     *,
-    on_lost: Callable[[LostBucket], None],
-    on_not_taken: Callable[[TopicPartition, BrokerError], None],
-    on_progress: Callable[[], None],
-    on_fact: Callable[[Fact], None],
-    find_refusal: Callable[[TopicPartition], Trouble | None],
     books: Books | None,
     provenance: Provenance | None,
     find_owners: Callable[[], PositionOwners],
-    on_begun_anew: BegunAnew,
 ) -> AsyncIterator[ExactlyOnce]:
-    """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
-    partitions at once. `on_not_taken`: why a partition is left out by `take_over`. `on_progress`: look at the
-    machine again. `on_fact`: what keeps transactions from being committed; `find_refusal`: what of that a
-    partition waits for. `books`: are written in the transactions. `provenance`: of a route that has it.
-    `find_owners`: whose positions are, by the file of now. `on_begun_anew`: see `KeptTopic`.
+    """The delivery of one route, with the topic of positions at hand. `books`: are written in the
+    transactions. `provenance`: of a route that has it. `find_owners`: see `open_delivery`.
 
     Raises as `KeptTopic` does when it begins.
     """
-    async with KeptTopic(destination, POSITIONS_TOPIC, on_begun_anew=on_begun_anew) as kept:
+    async with KeptTopic(destination, POSITIONS_TOPIC, on_begun_anew=deliverer.on_begun_anew) as kept:
         lane = destination.new_lane("transactions")
         work = _Work(
             route=route,
@@ -91,11 +81,7 @@ async def open_exactly_once(
             clock=clock,
             kept=kept,
             lane=lane,
-            on_lost=on_lost,
-            on_not_taken=on_not_taken,
-            on_progress=on_progress,
-            on_fact=on_fact,
-            find_refusal=find_refusal,
+            deliverer=deliverer,
             books=books,
             provenance=provenance,
             find_owners=find_owners,
@@ -116,11 +102,7 @@ class _Work:
     clock: Clock
     kept: KeptTopic
     lane: str
-    on_lost: Callable[[LostBucket], None]
-    on_not_taken: Callable[[TopicPartition, BrokerError], None]
-    on_progress: Callable[[], None]
-    on_fact: Callable[[Fact], None]
-    find_refusal: Callable[[TopicPartition], Trouble | None]
+    deliverer: Deliverer
     books: Books | None
     provenance: Provenance | None
     find_owners: Callable[[], PositionOwners]
@@ -146,9 +128,7 @@ class ExactlyOnce:
         self._clock = work.clock
         self._kept = work.kept
         self._books = work.books
-        self._on_lost = work.on_lost
-        self._on_not_taken = work.on_not_taken
-        self._on_progress = work.on_progress
+        self._deliverer = work.deliverer
         self._terrain = Terrain(
             route=work.route,
             destination=work.destination,
@@ -170,8 +150,8 @@ class ExactlyOnce:
         self._not_taken: dict[TopicPartition, str] = {}
         """Why the buckets of these could not be taken over, as the log says it already."""
         self._refusals = BucketRefusals(
-            work.on_fact,
-            work.find_refusal,
+            work.deliverer.on_fact,
+            work.deliverer.find_refusal,
             self._stored,
             lambda source: passing is not None and passing.awaits_refused(source),
         )
@@ -269,7 +249,7 @@ class ExactlyOnce:
                 found[source], own = self._starts.find(assignment)
             except BrokerError as error:
                 del self._joining[source]
-                self._on_not_taken(source, error)
+                self._deliverer.on_not_taken(source, error)
             else:
                 self._joining[source] = key, own
         return found
@@ -371,7 +351,7 @@ class ExactlyOnce:
 
     async def _fence(self, key: ProducerKey) -> None:
         """Become the only one who can write the bucket. Raises BrokerError."""
-        books = None if self._books is None else self._books.of_bucket(self._on_progress)
+        books = None if self._books is None else self._books.of_bucket(self._deliverer.on_progress)
         bucket = OwnedBucket(key, self._terrain, books)
         identity = await bucket.open()
         if not self._losses.is_lost(key):
@@ -400,7 +380,7 @@ class ExactlyOnce:
         self._refusals.recovered(self._held(sources), 0)
         self._tell_taken()
         self._machine.take_origins()
-        self._on_progress()
+        self._deliverer.on_progress()
 
     async def _drive(self, bucket: OwnedBucket) -> None:
         """Take the bucket's steps until it is lost, or cancelled."""
@@ -430,7 +410,7 @@ class ExactlyOnce:
             self._machine.counts.transactions += 1
             self._have_gone_on(bucket)
         self._progress.set()
-        self._on_progress()
+        self._deliverer.on_progress()
 
     def _give_back(self, bucket: OwnedBucket) -> None:
         """The bucket is lost: the copier may take it over again."""
@@ -448,7 +428,7 @@ class ExactlyOnce:
     def _tell_lost(self, lost: LostBucket) -> None:
         """It is to be taken over again: what is refused of it is waited for."""
         returning = self._refusals.returning(lost.sources)
-        self._on_lost(lost)
+        self._deliverer.on_lost(lost)
         self._refusals.return_with(returning)
 
     def _held(self, sources: Collection[TopicPartition]) -> Mapping[TopicPartition, Partition]:

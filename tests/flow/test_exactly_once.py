@@ -69,11 +69,13 @@ def work_of(value: Mapping[str, object]) -> Any:
         clock=None,
         kept=Kept(dict(value)),
         lane="transactions",
-        on_lost=None,
-        on_not_taken=lambda *_: None,
-        on_progress=lambda: None,
-        on_fact=None,
-        find_refusal=lambda _: None,
+        deliverer=SimpleNamespace(
+            on_lost=None,
+            on_not_taken=lambda *_: None,
+            on_progress=lambda: None,
+            on_fact=None,
+            find_refusal=lambda _: None,
+        ),
         books=None,
         provenance=None,
         find_owners=lambda: PositionOwners(a_route()),
@@ -180,8 +182,8 @@ class Taking:
         self.fences, self.reads = asyncio.Event(), asyncio.Event()
         self.same_bucket = same_bucket
         work = work_of(value)
-        work.on_lost = lambda lost: self.mode.leaving(lost.sources)
-        work.on_not_taken = lambda source, error: self.not_taken.append((source, error))
+        work.deliverer.on_lost = lambda lost: self.mode.leaving(lost.sources)
+        work.deliverer.on_not_taken = lambda source, error: self.not_taken.append((source, error))
         work.kept.read_to_end = self._read
         monkeypatch.setattr(ExactlyOnce, "_fence", lambda mode, key: self._fence(key))
         self.mode = ExactlyOnce(work)
@@ -241,7 +243,7 @@ def test_that_a_bucket_is_taken_over_is_logged_once_until_it_is_committed(
 
     async def main() -> None:
         work = work_of(value_of("mine", Place((0,))))
-        work.clock, work.on_lost = SystemClock(), lambda _: None
+        work.clock, work.deliverer.on_lost = SystemClock(), lambda _: None
         mode = ExactlyOnce(work)
         async with asyncio.TaskGroup() as tasks:
             mode.begin(FlowMachine(FlowConfig()), tasks, lambda _: NO_TOPIC_ID)
@@ -360,11 +362,10 @@ class Refusing:
             for source, lane in self.lanes.items()
         }
         self.work = work_of({})
-        self.work.on_lost, self.work.on_fact = lambda lost: self.mode.leaving(lost.sources), self._take
-        self.work.find_refusal, self.work.provenance = (
-            self.known.get,
-            SimpleNamespace(been=lambda _: ("lhr",)),
-        )
+        self.work.provenance = SimpleNamespace(been=lambda _: ("lhr",))
+        deliverer = self.work.deliverer
+        deliverer.on_lost = lambda lost: self.mode.leaving(lost.sources)
+        deliverer.on_fact, deliverer.find_refusal = self._take, self.known.get
         self.mode = ExactlyOnce(self.work)
         self.begin(cast(Any, None))
 
@@ -446,7 +447,7 @@ def test_what_was_refused_is_over_once_it_is_committed_though_the_bucket_was_los
 
 def test_a_bucket_that_is_lost_again_before_anything_was_committed_says_so() -> None:
     scene, lost = Refusing({SOURCE: None}), list[LostBucket]()
-    scene.mode._on_lost = lost.append
+    scene.work.deliverer.on_lost = lost.append
     for is_committed in (False, True, False, False):
         scene.lose(ErrorCode.NOT_COORDINATOR)
         if is_committed:
