@@ -27,6 +27,7 @@ from tests.daemon.tampered_logs import (
     altered_time,
     altered_value,
     dropped,
+    records_of,
     reordered,
     tamper,
 )
@@ -39,14 +40,16 @@ Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 COUNT = 100
 PARK = {"record_error": "park"}
 LETTERS, LETTERS_THERE = "orders.dead-letters", "jfk.orders.dead-letters"
-CHANGES: Mapping[int, tuple[Change, tuple[str, int, int, int]]] = {
-    0: (altered_value, ("altered", 9, 4, 1)),
-    1: (altered_header, ("altered", 9, 4, 1)),
-    2: (altered_time, ("altered", 9, 4, 1)),
-    3: (dropped, ("missing", 9, 4, 1)),
-    4: (reordered, ("reordered", 9, 5, 1)),
+AT = 4
+"""The letter that something is done to, of the record at offset 9."""
+CHANGES: Mapping[int, tuple[Change, str, int]] = {
+    0: (altered_value, "altered", AT),
+    1: (altered_header, "altered", AT),
+    2: (altered_time, "altered", AT),
+    3: (dropped, "missing", AT),
+    4: (reordered, "reordered", AT + 1),
 }
-"""By partition, what is done to the letter at offset 4, of the record at offset 9, and what that is."""
+"""By partition, what is done to it, what that is, and at which letter it is told."""
 
 
 def write(cluster: EmbeddedCluster, topic: str, values: list[bytes]) -> None:
@@ -311,17 +314,26 @@ def test_what_was_done_to_a_letter_is_named_by_reading(
     running = parked(clusters, mirror, len(CHANGES) + 1, delivery=delivery)
     assert equal_records(running) == 20 * (len(CHANGES) + 1)
     destination = clusters[1]
+    letters = [TopicPartition(LETTERS_THERE, each) for each in range(len(CHANGES) + 1)]
+    places = [  # a transaction that was given up before leaves a marker before them
+        [record.offset for record in records_of(destination, letter)] for letter in letters
+    ]
     changes: dict[TopicPartition, tuple[Change, int]] = {
-        TopicPartition(LETTERS_THERE, at): (each, 4) for at, (each, _) in CHANGES.items()
+        letters[each]: (change, places[each][AT]) for each, (change, _, _) in CHANGES.items()
     }
-    tamper(destination, {**changes, TopicPartition(LETTERS_THERE, len(CHANGES)): (told_otherwise, 4)})
+    changes[letters[-1]] = told_otherwise, places[-1][AT]
+    tamper(destination, changes)
     writer = producer(destination)
     writer.produce(LETTERS_THERE, b"of a consumer", partition=len(CHANGES))
     assert writer.flush(PATIENCE_SECONDS) == 0
     code, told = audit(running.file, "--deep")
     assert code == 2
     for partition in told["partitions"]:
-        expected = [each for at, (_, each) in CHANGES.items() if at == partition["partition"]]
+        expected = [
+            (kind, 9, places[each][at], 1)
+            for each, (_, kind, at) in CHANGES.items()
+            if each == partition["partition"]
+        ]
         assert found_in(partition) == expected, partition
     clean = next(each for each in told["partitions"] if each["partition"] == len(CHANGES))
     assert (clean["equal"], clean["outcomes"]) == (20, {"others": 1})
