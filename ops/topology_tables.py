@@ -52,13 +52,14 @@ _PARTS: dict[str, Any] = {
     "a table": pipeline_table(Path()),
     "a sink": sink(Path()),
 }
+_START = "`earliest`, `latest`, `{timestamp: TIME}` or `{offsets: {TOPIC: {PARTITION: OFFSET}}}`"
 _ELSEWHERE = {
     ("a file", "clusters"): "mapping: name -> [cluster](#a-cluster)",
     ("a file", "defaults"): "[defaults](#defaults)",
     ("a file", "links"): "list of [links](#a-link)",
     ("a file", "routes"): "list of [routes](#a-route)",
     ("a file", "pipelines"): "list of [pipelines](#a-pipeline)",
-    ("a pipeline", "start"): "`earliest`, `latest` or `{timestamp: TIME}`",
+    ("a pipeline", "start"): _START,
     ("a pipeline", "tables"): "mapping: name -> [table](#tables-of-a-pipeline)",
     ("a pipeline", "steps"): "list of [steps](#steps-of-a-pipeline)",
     ("a pipeline", "sinks"): "list of [sinks](#sinks-of-a-pipeline)",
@@ -69,9 +70,7 @@ _ELSEWHERE = {
     ("a route", "resources.windows"): "list of [windows](#windows)",
     ("a route", "filters"): "list of [filters](#filters)",
     ("a route", "transforms"): "list of [transforms](#transforms)",
-    ("a route", "start"): (
-        "`earliest`, `latest`, `{timestamp: TIME}` or `{offsets: {TOPIC: {PARTITION: OFFSET}}}`"
-    ),
+    ("a route", "start"): _START,
     ("a condition", "header"): "[header](#conditions)",
     ("a condition", "json"): "[field](#conditions)",
 }  # fmt: skip
