@@ -292,7 +292,7 @@ class GroupCarrier:
             given = self._back.mark(group, source, to)
         if self._back is not None and self._brings_back(to.topic):
             pending = max(start, (None if back is None else back.next) or 0)
-        translation = translate(position.offset, pages, back, pending)
+        translation = translate(position.offset, pages, back, pending, start)
         mark_id = GroupMarkId(group, self._ledger.lane(source, to))
         mark = self._ledger.view.mark(mark_id)
         decision = decide(

@@ -22,6 +22,7 @@ _STAYS = {
 """Why groups are left where they are."""
 _SAID = {
     GroupStanding.UNKNOWN.value: "nothing was copied yet",
+    GroupStanding.CAREFUL.value: "where it misses nothing: what it has had there no ledger tells exactly",
     GroupStanding.HELD.value: "where what only that side has begins",
     AS_CARRIED: "where it was carried last",
 }

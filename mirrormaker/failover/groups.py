@@ -21,6 +21,7 @@ from mirrormaker.failover.partitions import PartitionPlace
 from mirrormaker.failover.sides import Sides
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
+from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.ledger.two_way import read_again
@@ -228,7 +229,7 @@ def _place_of(route: RouteSpec, group: str, each: Crossing, lanes: _Lanes) -> Gr
     again = None
     if continues_at is not None:
         there = lanes.there.pages(each.source, each.to)
-        back = None if lanes.back is None else lanes.back.pages(each.source, each.to)
+        back = None if lanes.back is None else lanes.back.pages(each.source, each.to) or LaneLedger()
         again = read_again(each.position.offset, continues_at, there, back, lanes.ends.get(each.to))
     is_exact = each.translation.is_exact
     return GroupPlace(

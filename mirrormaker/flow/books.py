@@ -12,6 +12,7 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
+from mirrormaker.flow.returned import Returned
 from mirrormaker.flow.transaction_steps import LanePositions
 
 
@@ -53,6 +54,13 @@ class Reached(NamedTuple):
             return -1
         epoch = self.epochs.before(position)
         return self.mark.epoch if epoch < 0 else epoch
+
+
+class ReadSoFar(NamedTuple):
+    """What is known of the records of a partition that the machine has read; it changes as that goes on."""
+
+    epochs: ReadEpochs
+    returned: Returned
 
 
 class Written(NamedTuple):
@@ -109,10 +117,8 @@ class Books(Protocol):
         """Under this id, which nobody has used before, records are about to be sent. Raises nothing."""
         ...
 
-    def begin(self, assignments: Iterable[Assignment], epochs: Mapping[TopicPartition, ReadEpochs]) -> None:
-        """These have been assigned to the machine, which tells of what `epochs` the records are that it reads
-        of them.
-        """
+    def begin(self, assignments: Iterable[Assignment], read: Mapping[TopicPartition, ReadSoFar]) -> None:
+        """These have been assigned to the machine, which tells in `read` of what it reads of them."""
         ...
 
     async def written(

@@ -23,6 +23,7 @@ from mirrormaker.flow.deep_way import DeepWay
 from mirrormaker.flow.intake import NO_FLOORS, Floors, Intake, IntakeConfig, Origins, OriginUnknownError
 from mirrormaker.flow.obstacles import Obstacle, ObstacleMetError
 from mirrormaker.flow.packing import join_built
+from mirrormaker.flow.returned import Span
 from mirrormaker.flow.runs import Runs
 from mirrormaker.flow.trouble import TroubleKind
 
@@ -211,6 +212,9 @@ class _Cutter:
             return True
         if header.next_offset > self.intake.position:
             self.intake.returned_batches += 1
+            if origins.came_back(header):
+                first = max(header.base_offset, self.intake.position)
+                self.intake.returned.append(Span(first, header.next_offset))
             self.intake.position = header.next_offset
             self.intake.leader_epoch = header.leader_epoch
         return False

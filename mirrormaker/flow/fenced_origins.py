@@ -48,3 +48,7 @@ class _PartitionOrigins:
         if origin is not None and origin != HOME and not self._is_ready(self._partition, origin):
             raise OriginUnknownError
         return origin
+
+    def came_back(self, header: BatchHeader) -> bool:
+        """See `intake.Origins`."""
+        return self._origins.came_back(header)

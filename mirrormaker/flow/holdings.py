@@ -26,7 +26,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.at_most_once import tell_arrears
 from mirrormaker.flow.attempts import Attempt, Attempts
 from mirrormaker.flow.booked_points import BookedPoints
-from mirrormaker.flow.books import Written
+from mirrormaker.flow.books import ReadSoFar, Written
 from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
@@ -283,8 +283,9 @@ class Holdings:
         assignments = [points[source].placed(engine.crossing.assignment(source)) for source in mine]
         engine.machine.assign(assignments)
         if self._books is not None:
-            epochs = {source: engine.machine.partitions[source].epochs for source in mine}
-            self._books.begin(assignments, epochs)
+            begun = {source: engine.machine.partitions[source] for source in mine}
+            read = {source: ReadSoFar(each.epochs, each.returned) for source, each in begun.items()}
+            self._books.begin(assignments, read)
         for source in mine:
             tell_arrears(engine.machine, self._on_fact, source, self._arrears_of(source, points[source]))
             self._arrived.pop(source, None)

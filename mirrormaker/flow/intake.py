@@ -14,6 +14,7 @@ from broker.records.batch import BatchHeader, Codec
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason
 from mirrormaker.flow.obstacles import Aside, Obstacle
+from mirrormaker.flow.returned import Span
 from mirrormaker.flow.trouble import TroubleKind
 
 UNBOUNDED = 1 << 30
@@ -35,6 +36,10 @@ class Origins(Protocol):
 
         Raises OriginUnknownError, and CorruptRecordsError when it cannot be found out.
         """
+        ...
+
+    def came_back(self, header: BatchHeader) -> bool:
+        """Whether a batch that must not go on came straight from the destination."""
         ...
 
 
@@ -108,6 +113,8 @@ class Intake:
     aborted_batches: int = 0
     returned_batches: int = 0
     """Dropped for their origin."""
+    returned: list[Span] = field(default_factory=list)
+    """Those of them that came straight from the destination."""
     awaits_origins: bool = False
     """What lies at `position` can be taken once `Origins` knows where it has been."""
     filtered_records: int = 0

@@ -18,6 +18,7 @@ from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.remedies import TOO_LARGE_CODES
+from mirrormaker.flow.returned import Returned
 from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble, TroubleKind
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Partition:
         "origin_floors",
         "position",
         "refused_together",
+        "returned",
         "source",
         "source_end",
         "source_error",
@@ -85,6 +87,8 @@ class Partition:
         """The source offset to fetch next: the least of all lanes."""
         self.epochs = ReadEpochs(position, leader_epoch)
         """Of all that was read."""
+        self.returned = Returned()
+        """What of it came straight from the destination, and does not go there again."""
         self.logs_gone = 0
         """How often what was read from some offset on turned out to be of a log that is gone."""
         self.trouble: Trouble | None = None
@@ -222,6 +226,8 @@ class Partition:
 
     def count_taken(self, intake: Intake) -> None:
         """An answer was taken in."""
+        for span in intake.returned:
+            self.returned.read(*span)
         if self.is_bound:
             as_they_were = sum(chunk.batches for chunk in intake.chunks if not chunk.is_rebuilt)
             self.taken_batches += as_they_were + intake.deep.total()
@@ -263,6 +269,7 @@ class Partition:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
         self.position = self.alone_until = offset
         self.epochs.cut(0)
+        self.returned.cut(0)
         self._lose_from(offset)
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
@@ -272,6 +279,7 @@ class Partition:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
         self.position = self.alone_until = offset
         self.epochs.cut(offset)
+        self.returned.cut(offset)
         self._lose_from(offset)
         for lane in self.lanes:
             lane.return_to(offset)

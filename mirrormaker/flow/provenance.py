@@ -134,6 +134,10 @@ class Provenance:
             raise CorruptRecordsError(f"where batches of producer {producer_id} have been: {problem}")
         raise OriginUnknownError
 
+    def came_back(self, producer_id: int) -> bool:
+        """Whether records of a producer whose path is known came to the source from the destination."""
+        return self.been(self._producers.get(producer_id, 0))[-1:] == (self._destination,)
+
     def carries(self, topic: str, origin: int) -> bool:
         """Whether records of `topic` that came to the source on this path go on.
 
@@ -189,3 +193,7 @@ class TopicOrigins:
         if verdict is None:
             verdict = self._verdicts[origin] = self._provenance.carries(self._topic, origin)
         return origin if verdict else None
+
+    def came_back(self, header: BatchHeader) -> bool:
+        """See `intake.Origins`."""
+        return self._provenance.came_back(header.producer_id)

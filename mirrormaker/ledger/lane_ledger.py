@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from mirrormaker.flow.books import EpochMark, Reached
 from mirrormaker.flow.read_epochs import EpochStart
+from mirrormaker.flow.returned import Span
 from mirrormaker.ledger.lane_map import LaneMap, Translation
 from mirrormaker.ledger.page import NOWHERE_KNOWN, RUNS_MAX, Page, PageRun
 from mirrormaker.ledger.page_windows import NO_TIME, PageWindows
@@ -53,6 +54,12 @@ class LaneLedger:
         return self._ordered
 
     @property
+    def first(self) -> int | None:
+        """The least source offset that is known of; None where nothing is."""
+        pages = self.pages()
+        return pages[0].first if pages else None
+
+    @property
     def next(self) -> int | None:
         """The source offset after all that is known of; None where nothing is."""
         pages = self.pages()
@@ -86,6 +93,18 @@ class LaneLedger:
         pages = (page for page in self.pages() if page.to_next is not None and page.to_next > start)
         runs = (run for page in pages for run in page.runs() if run.to != NOWHERE_KNOWN)
         return runs if self._is_straight else iter(sorted(runs, key=attrgetter("to")))
+
+    def came_back(self, first: int, end: int) -> list[Span]:
+        """The source offsets between these that may be of records which came straight from the destination;
+        those of several pages in any order.
+        """
+        if not any(next(page.came_back(first, end), None) for page in self._pages.values()):
+            return []
+        found: list[Span] = []
+        for page in sorted(self._pages.values(), key=attrgetter("order"), reverse=True):
+            found += page.came_back(first, end)
+            end = min(end, page.first) if page.is_anew else end
+        return found
 
     def forward(self, offset: int) -> Translation:
         """What an offset of the source is at the destination; see `LaneMap`."""

@@ -18,7 +18,8 @@ As JSON, for anyone who reads the topic:
             a function made of these, of which only the first has a place in the runs, "route": whose it is,
             where others may write the same topic from the same source, "epoch": [offset, leader epoch that no
             record of the source before that is above], "epochs": [[offset, leader epoch of the record there],
-            ...]: of the one before the page, and of those that begin one in it
+            ...]: of the one before the page, and of those that begin one in it, "returned": [first, next] of
+            the source offsets between which records are that came from the destination itself
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple
 from mirrormaker.flow.books import EpochMark
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
+from mirrormaker.flow.returned import Span, around
 from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page_windows import NO_TIME
 
@@ -91,6 +93,7 @@ class Page:
         "last_ms",
         "more",
         "next",
+        "returned",
         "route",
         "source_crc",
         "to_first",
@@ -135,6 +138,11 @@ class Page:
         """What is known of leader epochs at the source, so that it shows when that has others instead."""
         self.epochs: tuple[EpochStart, ...] = ()
         """Those of the record before it, as pages before may go, and those that begin in what it tells of."""
+        self.returned: Span | None = None
+        """From the first to the last of the source's records in it that came straight from the destination:
+        of what lies between them only what is in no run. The ledger at the source tells of those, or there
+        are copies of which none tells.
+        """
         self.first_ms = self.last_ms = NO_TIME
         """Of its records, as `page_windows` tells time."""
         self.is_anew = is_anew
@@ -267,6 +275,8 @@ class Page:
         self.cover(other.next)
         self.epoch = other.epoch or self.epoch
         self.epochs = tuple(ReadEpochs.of(self.epochs + other.epochs).between(0, self.next))
+        returned = [span for span in (self.returned, other.returned) if span is not None]
+        self.returned = around(*returned) if returned else None
         self.add_sums(other.crc, other.source_crc)
         self.tell_time(other.first_ms)
         self.tell_time(other.last_ms)
@@ -293,6 +303,21 @@ class Page:
         runs = list(self.runs())
         return all(_is_in(runs, run) for run in other.runs())
 
+    def came_back(self, first: int, end: int) -> Iterator[Span]:
+        """The source offsets between these that may be of records which came from the destination."""
+        span = None if self.returned is None else self.returned.within(first, end)
+        if span is None:
+            return
+        at = span.first
+        for run in self.runs():
+            if run.source >= span.next:
+                break
+            if run.source > at:
+                yield Span(at, run.source)
+            at = max(at, run.source + run.length)
+        if at < span.next:
+            yield Span(at, span.next)
+
     def part(self, first: int, end: int) -> Page:
         """What a page that does not grow any more tells of these source offsets. The sums of its checksums
         are of all that it has, not of a part.
@@ -318,6 +343,7 @@ class Page:
         if self.more and part.to_next is not None:
             part.more, part.to_next = self.more, to_end
         part.add_sums(None, None)
+        part.returned = None if self.returned is None else self.returned.within(part.first, part.next)
         part.first_ms, part.last_ms = self.first_ms, self.last_ms
         return part
 
@@ -360,6 +386,8 @@ class Page:
             value["epoch"] = list(self.epoch)
         if self.epochs:
             value["epochs"] = [[start.offset, start.epoch] for start in self.epochs]
+        if self.returned is not None:
+            value["returned"] = list(self.returned)
         if self.is_anew:
             value["anew"] = True
         if self.behind is not None:
@@ -426,6 +454,8 @@ class Page:
         if "epoch" in value:
             page.epoch = EpochMark(*value["epoch"])
         page.epochs = tuple(EpochStart(epoch, offset) for offset, epoch in value.get("epochs", ()))
+        if "returned" in value:
+            page.returned = Span(*value["returned"])
         return page
 
 

@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.types import TopicPartition
-from mirrormaker.flow.books import EpochMark
+from mirrormaker.flow.books import EpochMark, ReadSoFar
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
 from mirrormaker.ledger.page import PART_RUNS_MAX, RUNS_MAX, Page, PageMark
 from mirrormaker.ledger.page_windows import LaneTime, PageWindows
@@ -38,20 +37,20 @@ class _LaneBook:
     __slots__ = (
         "behind",
         "by",
-        "epochs",
         "first",
         "is_anew",
         "is_changed",
         "lane",
         "live",
         "pages",
+        "read",
         "route",
         "settled",
         "time",
         "told",
     )
 
-    def __init__(self, lane: LaneId, first: int, by: str, route: str | None, epochs: ReadEpochs) -> None:
+    def __init__(self, lane: LaneId, first: int, by: str, route: str | None, read: ReadSoFar) -> None:
         self.lane = lane
         self.by = by
         self.route = route
@@ -67,7 +66,7 @@ class _LaneBook:
         """What the first of them was when it was settled; None: it is not yet known at all."""
         self.is_changed = False
         self.time = LaneTime()
-        self.epochs = epochs
+        self.read = read
         self.told = first
         """Pages tell of all epochs that begin before this."""
 
@@ -92,18 +91,19 @@ class _LaneBook:
             return page
         return page if _is_before(copied.base_offset, page.to_next) else self.begin_page(page.next)
 
-    def tell_epochs(self) -> None:
+    def tell_what_was_read(self) -> None:
         """What was read before the ends of the pages is known, but of what is of a log that is gone."""
         anew = [index for index, page in enumerate(self.pages) if page.is_anew]
         for page in () if self.is_anew else self.pages[anew[-1] if anew else 0 :]:
+            page.returned = self.read.returned.within(page.first, page.next)
             if page.epochs and page.next <= self.told:
                 continue
             if page.epochs:
-                starts = self.epochs.between(self.told, page.next)
+                starts = self.read.epochs.between(self.told, page.next)
             else:
-                starts = self.epochs.since(min(self.told, page.first), page.next)
+                starts = self.read.epochs.since(min(self.told, page.first), page.next)
             page.epochs += tuple(starts)
-            epoch = self.epochs.told_before(page.next)
+            epoch = self.read.epochs.told_before(page.next)
             page.epoch = EpochMark(page.next, epoch) if epoch >= 0 else page.epoch
             self.told = max(page.next, self.told)
 
@@ -138,12 +138,12 @@ class LedgerRecorder:
 
     # ---- lanes come and go
 
-    def begin(self, lane: LaneId, position: int, epochs: ReadEpochs) -> None:
-        """A lane is copied from `position` on; `epochs` of what is read."""
+    def begin(self, lane: LaneId, position: int, read: ReadSoFar) -> None:
+        """A lane is copied from `position` on."""
         self._begun += 1
         by = f"{self._owner}/{self._begun}"
         books = self._books.setdefault(lane.source, {})
-        books[lane.destination] = _LaneBook(lane, position, by, self._route, epochs)
+        books[lane.destination] = _LaneBook(lane, position, by, self._route, read)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         """Forget these: others write their pages now."""
@@ -238,7 +238,7 @@ class LedgerRecorder:
         states: dict[LaneId, tuple[Page, PageMark]] = {}
         for book in self._all() if sources is None else self._of(*sources):
             if book.is_changed:
-                book.tell_epochs()
+                book.tell_what_was_read()
                 records += _records_of(book)
                 states[book.lane] = book.pages[-1], book.pages[-1].mark()
         return Due(records=tuple(records), states=states)

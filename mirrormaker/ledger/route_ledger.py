@@ -33,14 +33,13 @@ from broker.errors import (
 )
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from mirrormaker.flow.books import BooksStanding, Reached, Written
+from mirrormaker.flow.books import BooksStanding, Reached, ReadSoFar, Written
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.kept_topic import BegunAnew, KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.positions import Place
-from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.current_lanes import lane_between
@@ -126,8 +125,8 @@ class RouteLedger:
         """
         self._on_change: list[Callable[[], None]] = []
         self._assignments: dict[TopicPartition, Assignment] = {}
-        self._epochs: dict[TopicPartition, ReadEpochs] = {}
-        """Of what was read of the same."""
+        self._read: dict[TopicPartition, ReadSoFar] = {}
+        """Of the same."""
         self._topic: KeptTopic | None = None
         self._producers: set[int] = set()
         """Under these ids records of this process are sent."""
@@ -264,17 +263,17 @@ class RouteLedger:
                 failures += 1
         self._unnoted.add(producer_id)
 
-    def begin(self, assignments: Iterable[Assignment], epochs: Mapping[TopicPartition, ReadEpochs]) -> None:
+    def begin(self, assignments: Iterable[Assignment], read: Mapping[TopicPartition, ReadSoFar]) -> None:
         for assignment in assignments:
             if assignment.source.topic == HEARTBEATS_TOPIC:
                 continue  # nobody asks for the offsets of those
             self._assignments[assignment.source] = assignment
-            self._epochs[assignment.source] = epochs[assignment.source]
+            self._read[assignment.source] = read[assignment.source]
             self._begin(assignment, lane_positions(assignment))
 
     def _begin(self, assignment: Assignment, positions: LanePositions) -> None:
         for lane, position in zip(self._lanes_of(assignment), positions, strict=True):
-            self.recorder.begin(lane, position, self._epochs[assignment.source])
+            self.recorder.begin(lane, position, self._read[assignment.source])
 
     async def written(
         self, assignments: Collection[Assignment], kept: Mapping[TopicPartition, Place]
@@ -311,7 +310,7 @@ class RouteLedger:
         self.recorder.end(sources)
         for source in sources:
             self._assignments.pop(source, None)
-            self._epochs.pop(source, None)
+            self._read.pop(source, None)
             self.upkeep.pop(source, None)
 
     def restart(self, source: TopicPartition, positions: LanePositions) -> None:

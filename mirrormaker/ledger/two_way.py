@@ -8,6 +8,11 @@ route back is at work, he has not passed either.
 
 Where a route goes on behind what came by the other one, as after a switch, its ledger tells nothing of that
 stretch. That one's does: nothing of it is the route's.
+
+Copies may have come here that no ledger tells of, before all that `back` knows or behind it: it was lost, or
+who copied was killed before it was written. The route leaves them out, as it does with all that it finds to
+have come from the other side, and its pages tell between which offsets that was. Whoever has not passed such
+copies goes on at the first record there that may be one of them.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from mirrormaker.ledger.lane_map import NOTHING_KNOWN, Standing, Translation
 from mirrormaker.ledger.page import PageRun
 
 _ENDS = frozenset({Standing.END, Standing.BEYOND})
+_NO_END = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +39,69 @@ class _Found:
 
 
 def translate(
-    offset: int, there: LaneLedger | None, back: LaneLedger | None, pending: int | None = None
+    offset: int,
+    there: LaneLedger | None,
+    back: LaneLedger | None,
+    pending: int | None = None,
+    start: int = 0,
 ) -> Translation:
-    """`offset` at the other side. `there`: of the lane that leads to it; `back`: of the lane from it; None
-    where nothing was ever copied. `pending`: the offset at the other side from which on a route back, at work
-    now, has still to bring what was born there; None where there is no such route.
+    """`offset` at the other side, whose log begins at `start`. `there`: of the lane that leads to it; `back`:
+    of the lane from it; None where nothing was ever copied. `pending`: the offset at the other side from
+    which on a route back, at work now, has still to bring what was born there; None where there is no such
+    route.
     """
     told = _translate(offset, there, back)
     if there is not None and told.offset is not None and _is_ahead(offset, there, back):
         told = replace(told, standing=Standing.BEYOND, is_exact=False)
-    if pending is None:
-        return told
-    unpassed = pending if there is None else mirrored_until(there, pending)
-    if told.offset is None or told.offset <= unpassed:
+    if pending is not None and told.offset is not None:
+        told = _no_further(told, pending if there is None else mirrored_until(there, pending))
+    told = _heed_untold_before(offset, told, there, back, start)
+    if pending is None and there is not None:
+        told = _heed_untold_behind(offset, told, there, back, start)
+    return told
+
+
+def _no_further(told: Translation, unpassed: int) -> Translation:
+    if told.standing is Standing.BEFORE or (told.offset is not None and told.offset <= unpassed):
         return told
     return Translation(offset=unpassed, standing=Standing.UNRECORDED, is_exact=False)
+
+
+def _heed_untold_before(
+    offset: int, told: Translation, there: LaneLedger | None, back: LaneLedger | None, start: int
+) -> Translation:
+    """What was told, where copies may stand here before all that `back` tells of: of records before its first
+    page. As far as the route there has not come, or where it began behind, anything may be such a copy.
+    """
+    if back is None or back.first is None or (back.to_first is not None and offset >= back.to_first):
+        return told
+    unpassed = start if there is None else mirrored_until(there, start)
+    if unpassed >= back.first:
+        return told
+    if there is None or there.first is None or there.next is None:
+        is_untold = True
+    elif back.to_first is None:
+        is_untold = bool(there.came_back(0 if told.standing in _ENDS else offset, _NO_END))
+    else:
+        is_dealt_with = there.first <= offset and back.to_first <= there.next
+        is_untold = not is_dealt_with or bool(there.came_back(offset, back.to_first))
+    return _no_further(told, unpassed) if is_untold else told
+
+
+def _heed_untold_behind(
+    offset: int, told: Translation, there: LaneLedger, back: LaneLedger | None, start: int
+) -> Translation:
+    """What was told, where copies may stand here behind all that `back` tells of: of records from its end on.
+    Whoever stands there, and not behind what has gone there since, may have passed some of them.
+    """
+    next_offset = start if back is None else back.next or 0
+    to_next = 0 if back is None else back.to_next or 0
+    is_at_end = told.standing in _ENDS and (told.offset or 0) <= next_offset
+    if not there.came_back(to_next if is_at_end else max(offset, to_next), _NO_END):
+        return told
+    if told.standing in _ENDS:
+        told = replace(told, standing=Standing.UNRECORDED, is_exact=False)
+    return _no_further(told, mirrored_until(there, next_offset))
 
 
 def _is_ahead(offset: int, there: LaneLedger, back: LaneLedger | None) -> bool:
@@ -130,7 +184,8 @@ def read_again(
     offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None, end: int | None = None
 ) -> int:
     """How many records, at the most, whoever has passed all before `offset` here finds once more when he goes
-    on at `continues_at` at the other side, whose log ends at `end`. Of what was written to one place there,
+    on at `continues_at` at the other side, whose log ends at `end`; `back` is None where no way leads from
+    there. Of what was written to one place there,
     as its topic was made anew, or lost its end, the last at the source counts.
     """
     came = [(run.to, run.to + run.length, run.to + offset - run.source) for run in _runs(there)]
@@ -139,7 +194,23 @@ def read_again(
     others = _spans(((max(first, until), to) for first, to, until in came), continues_at, end)
     both = _length(_spans([*passed, *others], continues_at, end))
     own = _spans(went, continues_at, end)
-    return both - _length(others) + _length(own)
+    return both - _length(others) + _length(own) + _untold_again(offset, continues_at, there, back, end)
+
+
+def _untold_again(
+    offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None, end: int | None
+) -> int:
+    """How many of these are records of the other side, at the most, whose copies no ledger tells of."""
+    if there is None or back is None:
+        return 0
+    copies = [(0, there.first or 0), *there.came_back(0, offset)]
+    told = _spans(((run.to, run.to + run.length) for run in _runs(back)), 0, offset)
+    untold = _length(_spans([*copies, *told], 0, offset)) - _length(told)
+    if end is None or not untold:
+        return untold
+    known = [(run.to, run.to + run.length) for run in _runs(there)]
+    known += ((page.first, page.next) for page in back.pages())
+    return min(untold, max(end - continues_at, 0) - _length(_spans(known, continues_at, end)))
 
 
 def read_again_at_most(

@@ -9,7 +9,9 @@ import pytest
 
 from broker.errors import ErrorCode
 from mirrormaker.carrying.decision import GroupStanding
+from mirrormaker.flow.returned import Span
 from mirrormaker.ledger.group_mark import GroupMark
+from mirrormaker.ledger.page import Page
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.topology.model import (
     ClusterName,
@@ -93,6 +95,30 @@ def test_a_group_is_not_carried_past_what_was_written_at_the_other_side_and_neve
     assert sides.there.positions == {AT: 100}
     (crossing,) = carrier.groups[GROUP]
     assert (crossing.decision.standing, crossing.decision.to) == (GroupStanding.HELD, None)
+
+
+@pytest.mark.parametrize("stood", [None, 10])
+def test_a_group_among_copies_that_no_ledger_tells_of_is_carried_with_care(
+    sides: PlayedSides, stood: int | None
+) -> None:
+    """Behind them is what was born here and went there."""
+    sides.forth.pages_ = lane_ledger((100, 100, 20))
+    page = Page(0)
+    page.cover(100)
+    page.returned = Span(0, 100)
+    sides.forth.pages_.put(page)
+    sides.here.positions = {AT: 40}
+    if stood is not None:
+        sides.there.positions = {AT: stood}
+        sides.forth.set_mark(GroupMark(source=stood, to=stood, before=None))
+    carrier = sides.carrier()
+    run(carrier.carry)
+    assert sides.there.positions == {AT: stood or 0}
+    assert carrier.groups[GROUP][0].decision.standing is GroupStanding.CAREFUL
+    sides.here.positions = {AT: 110}
+    run(carrier.carry)
+    assert sides.there.positions == {AT: 110}, "behind them it is as ever"
+    assert carrier.groups[GROUP][0].decision.standing is GroupStanding.CARRIED
 
 
 def test_a_group_is_left_where_it_stood_until_it_moves_on_where_it_was_carried_to(sides: PlayedSides) -> None:

@@ -119,7 +119,11 @@ def test_what_a_group_does_not_read_is_said() -> None:
     ("standing", "is_exact", "said"),
     [
         (GroupStanding.CARRIED, True, ""),
-        (GroupStanding.CAREFUL, False, " (careful)"),
+        (
+            GroupStanding.CAREFUL,
+            False,
+            " (where it misses nothing: what it has had there no ledger tells exactly)",
+        ),
         (GroupStanding.UNKNOWN, False, " (nothing was copied yet)"),
     ],
 )

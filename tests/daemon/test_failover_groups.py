@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from tests.daemon.conftest import mirrormaker, wait_until
 from tests.daemon.failover_pair import SECONDS, TOPIC, Pair, switch, wait_count, wait_states
 from tests.daemon.test_carried_groups import commit, committed, read, reader
-from tests.daemon.test_mirror import produce
+from tests.daemon.test_failure_policies import delete_topic, require_replicas
+from tests.daemon.test_mirror import create, produce
 
 
 @pytest.mark.timeout(180)
@@ -116,3 +118,43 @@ def test_groups_that_were_brought_back_over_the_end_of_a_transaction_did_not_go_
     assert "group_own" not in [event["name"] for event in told["events"]]
     assert read(pair.primary, "readers-behind", TOPIC, 15) == list(range(10, 25))
     assert read(pair.primary, "readers", TOPIC, 5) == list(range(20, 25))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("more", [0, 10], ids=["nothing", "more"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["killed", "lost"])
+def test_a_group_among_copies_that_no_ledger_tells_of_misses_nothing_when_it_goes_back(
+    pair: Pair, is_lost: bool, more: int
+) -> None:
+    """Their ledger is gone, or the process that copied was killed before anything could be written there; it
+    tells of nothing, or of what came later.
+    """
+    if is_lost:
+        pair.begin(100)
+        assert pair.running.stop() == 0
+        delete_topic(pair.standby, LEDGER_TOPIC)
+    else:
+        create(pair.standby, LEDGER_TOPIC, 1, **{"cleanup.policy": "compact"})
+        require_replicas(pair.standby, LEDGER_TOPIC, 2)
+        pair.begin(100, delivery="at_most_once")
+        pair.running.kill()
+        require_replicas(pair.standby, LEDGER_TOPIC, 1)
+    pair.running.start()
+    produce(pair.primary, TOPIC, range(100, 100 + more), 1)
+    wait_count(pair.standby, 100 + more)
+    switch("failover", pair.file)
+    assert read(pair.standby, "readers", TOPIC, 40, start=0) == list(range(40))
+    produce(pair.standby, TOPIC, range(100 + more, 120), 1)
+    assert read(pair.standby, "readers-behind", TOPIC, 120, start=0) == list(range(120))
+    wait_count(pair.primary, 120)
+    rehearsed, done = [
+        {each["group"]: each for each in switch("failback", pair.file, *options)["groups"]}
+        for options in (["--dry-run"], [])
+    ]
+    places = {name: each["continues_at"] for name, each in done.items()}
+    assert places == {"readers": 0, "readers-behind": 120}
+    assert (done["readers"]["standing"], done["readers"]["read_again"]) == ("careful", 40)
+    assert rehearsed["readers"] == done["readers"]
+    assert read(pair.primary, "readers", TOPIC, 120) == list(range(120))
+    produce(pair.primary, TOPIC, [120], 1)
+    assert read(pair.primary, "readers-behind", TOPIC, 1) == [120]

@@ -15,11 +15,12 @@ from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from broker.errors import AuthenticationError, RequestTimedOutError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from mirrormaker.flow.books import BooksStanding
+from mirrormaker.flow.books import BooksStanding, ReadSoFar
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.read_epochs import ReadEpochs
+from mirrormaker.flow.returned import Returned
 from mirrormaker.ledger import route_ledger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId, page_record
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -185,7 +186,7 @@ def test_an_exactly_once_route_keeps_its_ledger_again_a_while_after_it_was_refus
             bucket = ledger.of_bucket(lambda: None)
             copy = TopicPartition("copy", 0)
             assignment = Assignment(source=source, destinations=(copy,), bucket=0, position=0)
-            ledger.begin([assignment], {source: ReadEpochs(0, -1)})
+            ledger.begin([assignment], {source: ReadSoFar(ReadEpochs(0, -1), Returned())})
             async with at_work(ledger):
                 await until(lambda: bucket.standing is BooksStanding.KEPT)
                 bucket.refused()
@@ -264,7 +265,7 @@ def test_a_ledger_is_kept_small_though_the_copies_of_a_former_topic_are_gone(
                 for each in places
             ]
             assignment = Assignment(source=source, destinations=(copy,), bucket=0, position=30)
-            ledger.begin([assignment], {source: ReadEpochs(30, -1)})
+            ledger.begin([assignment], {source: ReadSoFar(ReadEpochs(30, -1), Returned())})
             async with at_work(ledger):
                 await until(lambda: ledger.is_read)
                 await ledger.put([page_record(lane, page_of(0, 10)) for lane in former])

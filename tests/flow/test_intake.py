@@ -281,10 +281,13 @@ def test_compacted_batches_that_share_a_chunk_keep_their_gaps() -> None:
 
 
 class OriginsByProducer:
-    """Batches of producer 77 are home, those of 66 have been here before."""
+    """Batches of producer 77 are home, those of 66 and 67 have been there before, and 66 comes from there."""
 
     def origin_of(self, header: BatchHeader) -> int | None:
-        return {77: 0, 66: None}.get(header.producer_id, header.producer_id)
+        return {77: 0, 66: None, 67: None}.get(header.producer_id, header.producer_id)
+
+    def came_back(self, header: BatchHeader) -> bool:
+        return header.producer_id == 66
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -304,6 +307,14 @@ def test_an_answer_of_batches_that_all_come_back_moves_the_position_alone() -> N
     assert (intake.chunks, intake.position) == ([], 3)
 
 
+def test_it_is_told_where_what_came_straight_from_the_destination_lies() -> None:
+    config = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=1, origins=OriginsByProducer())
+    ids = [66, 77, 67, 66, 66]
+    answer = b"".join(build(3 * index, producer_id=producer_id) for index, producer_id in enumerate(ids))
+    intake = take(answer, position=1, config=config)
+    assert (intake.returned, intake.returned_batches) == ([(1, 3), (9, 12), (12, 15)], 4)
+
+
 class OriginsToFind:
     """Producers below 10 are known."""
 
@@ -315,6 +326,9 @@ class OriginsToFind:
             return header.producer_id
         self.asked.append(header.producer_id)
         raise OriginUnknownError
+
+    def came_back(self, header: BatchHeader) -> bool:
+        raise NotImplementedError
 
 
 def test_the_walk_ends_before_a_batch_whose_origin_has_to_be_found_and_all_such_are_asked_for() -> None:

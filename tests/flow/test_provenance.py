@@ -110,6 +110,13 @@ def test_what_has_been_at_the_destination_is_left_out(been: str, carried: bool) 
     assert (known.of_topic(TOPIC).origin_of(header(FOREIGN)) is not None) is carried
 
 
+@pytest.mark.parametrize(("been", "came_back"), [("b", True), ("cb", True), ("bc", False), ("", False)])
+def test_only_what_was_at_the_destination_last_came_straight_from_there(been: str, came_back: bool) -> None:
+    known = provenance()
+    known.learn([FOREIGN], {FOREIGN: path(been)} if been else {}, {})
+    assert known.of_topic(TOPIC).came_back(header(FOREIGN)) is came_back
+
+
 def test_origins_of_one_path_share_a_number() -> None:
     known = provenance()
     known.learn([1, 2, 3], {1: path("c"), 2: path("c"), 3: path("d")}, {})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.types import TopicPartition
-from mirrormaker.flow.books import BooksStanding
+from mirrormaker.flow.books import BooksStanding, ReadSoFar
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.read_epochs import ReadEpochs
+from mirrormaker.flow.returned import Returned
 from mirrormaker.ledger.bucket_ledger import LEDGER_AT, BucketLedger
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.recorder import LedgerRecorder
@@ -29,7 +30,7 @@ class Whole:
     def __post_init__(self) -> None:
         for source in SOURCE, OTHER:
             lane = LaneId("a", "flights", None, source.partition, "copy", source.partition)
-            self.recorder.begin(lane, 0, ReadEpochs(0, -1))
+            self.recorder.begin(lane, 0, ReadSoFar(ReadEpochs(0, -1), Returned()))
 
     def refuse(self) -> None:
         self.standing = BooksStanding.REFUSED

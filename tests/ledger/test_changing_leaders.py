@@ -11,6 +11,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.books import ReadSoFar
 from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, ProduceAnswer, ProduceCommand
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.kept_view import encode_document
@@ -81,7 +82,8 @@ class World:
             source=SOURCE, destinations=(DESTINATION,), bucket=0, position=self.recorded, is_merged=True
         )
         self.machine.assign([assignment])
-        self.recorder.begin(LANE, self.recorded, self.machine.partitions[SOURCE].epochs)
+        partition = self.machine.partitions[SOURCE]
+        self.recorder.begin(LANE, self.recorded, ReadSoFar(partition.epochs, partition.returned))
         self.machine.set_leaders({DESTINATION: LEADER})
 
     def perform(self) -> None:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from broker.types import TopicPartition
 from mirrormaker.audit.lane_runs import passes_of, severed_passes_of
 from mirrormaker.audit.ranges import Range, joined
-from mirrormaker.flow.books import EpochMark
+from mirrormaker.flow.books import EpochMark, ReadSoFar
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.flow.read_epochs import EpochStart, ReadEpochs
+from mirrormaker.flow.returned import Returned
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.lane_map import LaneMap, Standing, Translation
@@ -63,8 +64,11 @@ class Mirror:
         self.epoch = 1
         """Of the source, of what is copied from now on."""
         self.recorder = LedgerRecorder("first", windows=self.windows)
-        self.epochs = ReadEpochs(self.start, -1)
-        self.recorder.begin(LANE, self.start, self.epochs)
+        self.begin(self.start)
+
+    def begin(self, position: int) -> None:
+        self.epochs, self.returned = ReadEpochs(position, -1), Returned()
+        self.recorder.begin(LANE, position, ReadSoFar(self.epochs, self.returned))
 
     def copy(self, kept: list[bool], *, is_told: bool = True) -> None:
         """A chunk of the source, of which some records are kept."""
@@ -144,8 +148,7 @@ class Mirror:
             self.lost.add(self.position)
         self.crashes += 1
         self.recorder = LedgerRecorder(str(self.crashes), windows=self.windows)
-        self.epochs = ReadEpochs(self.committed, -1)
-        self.recorder.begin(LANE, self.committed, self.epochs)
+        self.begin(self.committed)
         self.position = self.last_start = self.committed
 
     def keep_up(self) -> None:
@@ -323,6 +326,44 @@ def test_pages_are_bounded_and_those_that_fit_together_are_merged_by_upkeep() ->
     assert before == 9
     assert len(restarted.ledger) == 2
     assert [restarted.ledger.forward(at).offset for at in (0, 17, 44, 45)] == [0, 17, 44, 45]
+
+
+def test_pages_tell_where_records_came_back_from_the_destination() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 5)
+    for count in (4, 3):
+        mirror.returned.read(mirror.position, mirror.position + count)
+        mirror.copy([False] * count)
+        mirror.copy([True] * 2)
+    mirror.settle()
+    mirror.commit()
+    mirror.crash(writes=False)
+    mirror.returned.read(16, 18)
+    mirror.copy([False] * 2)
+    mirror.settle()
+    assert [page.returned for page in mirror.ledger.pages()] == [(5, 14), (16, 18)]
+    assert sorted(mirror.ledger.came_back(0, 100)) == [(5, 9), (11, 14), (16, 18)]
+    assert sorted(mirror.ledger.came_back(8, 12)) == [(8, 9), (11, 12)]
+    (first, last) = mirror.ledger.pages()
+    assert Page.of(json.loads(json.dumps(first.value(3)))).returned == (5, 14)
+    assert (first.part(8, 12).returned, first.part(0, 5).returned) == ((8, 12), None)
+    joined = Page.of(first.value(3))
+    joined.absorb(last)
+    assert joined.returned == (5, 18)
+
+
+def test_what_came_back_in_a_log_that_is_gone_is_not_told_of_the_one_in_its_place() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 5)
+    mirror.returned.read(5, 9)
+    mirror.copy([False] * 4)
+    mirror.settle()
+    mirror.recorder.restart(SOURCE, (6,), {LANE: 5})
+    mirror.returned.cut(6)
+    mirror.position = 6
+    mirror.copy([True] * 4)
+    mirror.settle()
+    assert mirror.ledger.came_back(0, 100) == [(5, 6)]
 
 
 def test_pages_that_the_source_has_nothing_of_any_more_are_deleted() -> None:
@@ -658,10 +699,10 @@ def test_pages_that_are_joined_know_the_epochs_of_the_later() -> None:
 
 def test_a_commit_of_very_many_partitions_is_no_work_to_speak_of() -> None:
     """It is made on the event loop that copies: each partition takes microseconds, however many there are."""
-    recorder, epochs = LedgerRecorder("first"), ReadEpochs(0, -1)
+    recorder, read = LedgerRecorder("first"), ReadSoFar(ReadEpochs(0, -1), Returned())
     sources = [TopicPartition("flights", number) for number in range(10_000)]
     for source in sources:
-        recorder.begin(LANE._replace(partition=source.partition, to_partition=source.partition), 0, epochs)
+        recorder.begin(LANE._replace(partition=source.partition, to_partition=source.partition), 0, read)
     begun = time.process_time()
     recorder.advance(dict.fromkeys(sources, (5,)))
     assert time.process_time() - begun < 1
@@ -671,7 +712,7 @@ def test_a_commit_of_very_many_partitions_is_no_work_to_speak_of() -> None:
 def test_what_a_lane_has_of_before_the_end_of_a_source_is_known_though_another_lane_is_not_as_far() -> None:
     mirror = Mirror()
     behind = LANE._replace(to_partition=4)
-    mirror.recorder.begin(behind, 0, mirror.epochs)
+    mirror.recorder.begin(behind, 0, ReadSoFar(mirror.epochs, mirror.returned))
     mirror.take(list(range(20)))
     mirror.recorder.advance({SOURCE: (20, 5)})
     mirror.settle()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrormaker.flow.returned import Returned
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import Page
 from mirrormaker.ledger.two_way import mirrored_until, read_again, read_again_at_most, translate
@@ -40,21 +41,25 @@ class Pair:
             self.places[place].own.add(self.count)
             self.count += 1
 
-    def copy(self, to: int, limit: int) -> None:
+    def copy(self, to: int, limit: int, *, is_told: bool = True) -> None:
         """As a route does: what was born here is left out, and dealt with all the same."""
         source, target = self.places[1 - to], self.places[to]
         end = min(len(source.records), target.read_to + limit)
         if end <= target.read_to:
             return
-        page = Page(target.read_to)
+        page, returned = Page(target.read_to), Returned()
         for offset in range(target.read_to, end):
             record = source.records[offset]
             if record in source.own:
                 to_offset = len(target.records)
                 target.records.append(record)
                 page.add_runs([(_run(offset), to_offset)])
+            elif record != MARKER:
+                returned.read(offset, offset + 1)
         page.cover(end)
-        target.ledger.put(page)
+        page.returned = returned.within(page.first, end)
+        if is_told:
+            target.ledger.put(page)
         target.read_to = end
 
     def mark(self, place: int, count: int) -> None:
@@ -73,6 +78,10 @@ class Pair:
     def take(self, what: str, place: int, count: int) -> None:
         if what == "switch":
             self.switch(place)
+        elif what == "copy untold":
+            self.copy(place, count, is_told=False)
+        elif what == "lose":
+            self.places[place].ledger = LaneLedger()
         else:
             {"write": self.write, "mark": self.mark, "copy": self.copy}[what](place, count)
 
@@ -201,6 +210,72 @@ def test_whoever_changes_sides_while_both_ways_lag_misses_nothing_and_is_told_wh
             if told.is_exact and len(there.ledger):
                 assert passed.issubset(there.records)
                 assert passed.isdisjoint(there.records[told.offset : told.offset + 1])
+
+
+def test_where_routes_began_late_groups_that_are_as_far_are_told_exactly() -> None:
+    """What both had before neither ledger tells of, and nothing of it has come to the other side."""
+    pair = Pair()
+    for place in pair.places:
+        place.read_to = 5
+    for place in (0, 1, 0, 1):
+        pair.write(place, 5)
+        pair.mark(place, 1)
+    for place in (0, 1):
+        pair.copy(place, 100)
+    for place in (0, 1):
+        pair.copy(place, 100)
+    for at in (0, 1):
+        here, there = pair.places[at], pair.places[1 - at]
+        for offset in range(5, len(here.records) + 1):
+            assert translate(offset, there.ledger, here.ledger).is_exact, offset
+
+
+def test_what_the_other_side_has_nothing_of_any_more_is_not_looked_for_there() -> None:
+    """Its ledger forgets where that went; the copies stay."""
+    pair = Pair()
+    pair.write(0, 10)
+    pair.copy(1, 5)
+    pair.copy(1, 5)
+    pair.copy(0, 10)
+    home, standby = pair.places
+    standby.ledger.remove((0, 0, None))
+    told = [translate(2, home.ledger, standby.ledger, start=start) for start in (5, 0)]
+    assert [(each.offset, each.is_exact) for each in told] == [(5, True), (0, False)]
+    assert read_again(2, 5, home.ledger, standby.ledger, 10) == 0
+    assert read_again(2, 0, home.ledger, standby.ledger, 10) == 2
+
+
+losses = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["write", "copy", "mark", "switch"]), st.integers(0, 1), st.integers(1, 5)),
+        st.tuples(st.sampled_from(["copy untold", "lose"]), st.just(1), st.integers(1, 5)),
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None)
+@given(losses)
+def test_nobody_who_goes_back_misses_what_stands_in_copies_that_no_ledger_tells_of(
+    taken: list[tuple[str, int, int]],
+) -> None:
+    """Neither while both ways are at work, nor once all is copied."""
+    pair = Pair()
+    for what, place, count in taken:
+        pair.take(what, place, count)
+    home, standby = pair.places
+    for is_at_work in (True, False):
+        pending = standby.ledger.next or 0 if is_at_work else None
+        for offset in range(len(standby.records) + 1):
+            told = translate(offset, home.ledger, standby.ledger, pending)
+            passed = set(_without_markers(standby.records[:offset]))
+            if told.offset is not None:
+                assert passed.issuperset(_without_markers(home.records[: told.offset])), offset
+                again, end = sum(each in passed for each in home.records[told.offset :]), len(home.records)
+                bound = read_again(offset, told.offset, home.ledger, standby.ledger, end)
+                assert is_at_work or bound >= again
+        pair.switch(1)
+        pair.copy(0, len(standby.records))
 
 
 @settings(deadline=None)
