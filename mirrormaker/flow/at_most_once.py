@@ -87,7 +87,8 @@ class AtMostOnce(GroupDelivery):
         """What may be sent next counts as sent; once nothing more will be, what may be there."""
         lanes, there = _reach(partition), acknowledged(partition)
         destinations = tuple(lane.destination for lane in partition.lanes)
-        note = note_of(Place(lanes, destinations=destinations, former=partition.former), there)
+        place = Place(lanes, destinations=destinations, former=partition.former, spread=partition.spread)
+        note = note_of(place, there)
         if self._keeps_notes and note is not None:
             return Kept(min(lanes), note, lanes)
         furthest = max((*lanes, *(former.end for former in partition.former)))

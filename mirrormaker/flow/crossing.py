@@ -51,18 +51,21 @@ class Crossing:
 
     def assignment(self, source: TopicPartition) -> Assignment:
         """Where the partition leads; its positions are not known yet. `make_ready` its topic first."""
-        lanes = self.transit.ways(source.topic).lanes(source.partition, self._partition_count)
+        ways = self.transit.ways(source.topic)
+        lanes = ways.lanes(source.partition, self._partition_count)
         return Assignment(
             source=source,
             destinations=lanes.destinations,
             bucket=bucket_of(source, self._route.buckets),
             position=0,
             is_merged=lanes.is_merged,
+            spread=ways.policy,
         )
 
     def led(self, topic: str) -> Led:
         """Where copies of a topic go."""
-        return Led(self.transit.ways(topic).main, self._destination.cluster_id)
+        ways = self.transit.ways(topic)
+        return Led(ways.main, self._destination.cluster_id, ways.policy)
 
     def outgrown(self, partitions: Iterable[Partition]) -> frozenset[TopicPartition]:
         """Those that lead to other destinations by now than when they were assigned: records are spread over

@@ -15,6 +15,7 @@ from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.topology.model import PartitionPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,8 @@ class Assignment:
     """Where each lane goes on, when they are not all at `position`, the least of them."""
     former: tuple[FormerLanes, ...] = ()
     """See `Partition`."""
+    spread: PartitionPolicy = PartitionPolicy.SAME
+    """How records are shared out over the destinations."""
     leader_epoch: int = -1
     """Of the source's record before `position`, where it is known."""
 

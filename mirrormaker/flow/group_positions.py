@@ -31,7 +31,7 @@ from mirrormaker.flow.start import start_offsets_found
 from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.flow.trouble import Trouble, refused
 from mirrormaker.missing_rights import explained
-from mirrormaker.topology.model import Start, StartPosition
+from mirrormaker.topology.model import PartitionPolicy, Start, StartPosition
 
 FIRST_TIMEOUT_MS = 2_000
 """How long the leaders of partitions that have no position may take to be found: others wait for that."""
@@ -62,6 +62,8 @@ class StartingPoint(NamedTuple):
     """Offsets that were copied, of which the source has none any more; the second is exclusive."""
     stored: int | None = None
     """The group's position, where this goes on behind it."""
+    was_spread: bool = False
+    """Records were shared out by another policy as it was stored."""
 
     def placed(self, assignment: Assignment) -> Assignment:
         """The assignment from here on, over the lanes that this was found for."""
@@ -175,7 +177,10 @@ class GroupPositions:
             beside = read_note(position.metadata)
             if beside.is_of(self.topic_id(source.topic)):
                 point = StartingPoint((position.offset,), beside.note, position.leader_epoch)
-                points[source] = point._replace(names_topic=beside.names(self.topic_id(source.topic)))
+                points[source] = point._replace(
+                    names_topic=beside.names(self.topic_id(source.topic)),
+                    was_spread=beside.led is not None and beside.led.spread is not self._spread(source.topic),
+                )
             else:
                 former[source] = position.offset
         await self._lead(points, stored)
@@ -278,10 +283,15 @@ class GroupPositions:
             self._on_event("positions_not_told", partitions=len(points), error=str(error))
 
     def _copy_of(self, source: TopicPartition, point: StartingPoint) -> StoredPosition:
-        place = Place(point.lanes, destinations=point.destinations, former=point.former)
+        spread = self._spread(source.topic)
+        place = Place(point.lanes, destinations=point.destinations, former=point.former, spread=spread)
         return StoredPosition(
             min(point.lanes), self.topic_id(source.topic), uneven_note(place), point.leader_epoch
         )
+
+    def _spread(self, topic: str) -> PartitionPolicy:
+        led = self._find_led(topic)
+        return PartitionPolicy.SAME if led is None else led.spread
 
     def _says(self, source: TopicPartition, stored: OffsetAndMetadata, position: StoredPosition) -> bool:
         """Whether that is stored, of whichever topic, and where copies go."""

@@ -8,7 +8,7 @@ is stored. Owned by the event loop of the copier.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
@@ -30,6 +30,7 @@ from mirrormaker.flow.books import ReadSoFar, Written
 from mirrormaker.flow.bucket_losses import LostBucket
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
@@ -197,8 +198,8 @@ class Holdings:
                 return {}
             known = await self._engine.mode.take_over(wanted)
         points = await self._positions.go_on(known)
-        destinations = {assignment.source: assignment.destinations for assignment in wanted}
-        points = {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
+        assigned = {assignment.source: assignment for assignment in wanted}
+        points = {source: self._on_lanes(point, assigned[source]) for source, point in points.items()}
         of_group = [each for each in wanted if not isinstance(known.get(each.source), Place)]
         if self._booked is not None:  # what is committed with the records goes back nowhere
             points = await self._booked.compared(of_group, points, self._positions.tell)
@@ -229,9 +230,10 @@ class Holdings:
         """What the owner before may have lost."""
         return arrears_in(min(point.lanes), self._note_for(source, point))
 
-    def _on_lanes(self, point: StartingPoint, destinations: Sequence[TopicPartition]) -> StartingPoint:
+    def _on_lanes(self, point: StartingPoint, assignment: Assignment) -> StartingPoint:
         """The point, with what was stored along with it of where each lane goes on."""
-        place = noted_place(min(point.lanes), point.note, destinations)
+        to, spread = assignment.destinations, assignment.spread
+        place = noted_place(min(point.lanes), point.note, to, spread)
         if place is None:
             return point
         return point._replace(lanes=place.lanes, destinations=place.destinations, former=place.former)

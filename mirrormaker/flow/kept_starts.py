@@ -50,7 +50,7 @@ class KeptStarts:
         if not self._find_owners().may_take(value.get("route"), source.partition.topic, source.to):
             return KeptStart(None, None)  # the route that it is of copies the same topic there
         try:
-            place = place_in(value, assignment.destinations)
+            place = place_in(value, assignment.destinations, assignment.spread)
         except ValueError as error:
             raise no_place(source, error) from error
         return KeptStart(place, place if value.get("route") == self._route else None)

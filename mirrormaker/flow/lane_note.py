@@ -3,7 +3,8 @@
     N       the destination has everything before N; all lanes go on at the position (at most once)
     {...}   JSON, where lanes are not equally far: "lanes": [N, ...] that they go on at, the least of them the
             position; "to": [[TOPIC, PARTITION, COUNT], ...] that they lead to, partitions from that one on;
-            "there": [N, ...] before which they have everything, where that is less; "former": see `positions`
+            "there": [N, ...] before which they have everything, where that is less; "former", "spread": see
+            `positions`
 
 A note counts with the position that it was stored with: whoever moves that means all lanes.
 """
@@ -18,6 +19,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import decode_document, encode_document
 from mirrormaker.flow.positions import Place, place_in, value_of
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.topology.model import PartitionPolicy
 
 NOTE_BYTES_MAX = 3_500
 """Brokers take 4096 unless told otherwise (`offset.metadata.max.bytes`), the topic's id included."""
@@ -38,13 +40,12 @@ class LaneNote(NamedTuple):
         }
         if self.there != self.place.lanes:
             kept["there"] = list(self.there)
-        if "former" in value:
-            kept["former"] = value["former"]
+        kept |= {each: value[each] for each in ("former", "spread") if each in value}
         return encode_document(kept).decode()
 
-    def on(self, destinations: Sequence[TopicPartition]) -> Place:
-        """Where lanes go on that lead there now."""
-        return place_in(value_of("", self.place), destinations)
+    def on(self, destinations: Sequence[TopicPartition], spread: PartitionPolicy) -> Place:
+        """Where lanes go on that lead there now, and get records so."""
+        return place_in(value_of("", self.place), destinations, spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +75,14 @@ def _is_even(place: Place) -> bool:
     return len(set(place.lanes)) == 1 and all(each.end <= place.lanes[0] for each in place.former)
 
 
-def noted_place(position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
-    """Where lanes that lead there go on by what the group has stored; None: all at the position."""
+def noted_place(
+    position: int, note: str, destinations: Sequence[TopicPartition], spread: PartitionPolicy
+) -> Place | None:
+    """Where lanes that lead there, and get records so, go on by what the group has stored; None: all at the
+    position.
+    """
     lanes = read_note(position, note)
-    return None if lanes is None else lanes.on(destinations)
+    return None if lanes is None else lanes.on(destinations, spread)
 
 
 def read_note(position: int, note: str) -> LaneNote | None:
@@ -85,7 +90,8 @@ def read_note(position: int, note: str) -> LaneNote | None:
     try:
         value = decode_document(note.encode())
         to = [TopicPartition(topic, first + n) for topic, first, count in value["to"] for n in range(count)]
-        place = place_in({**value, "position": position, "to": [list(each) for each in to]}, to)
+        spread = PartitionPolicy(value.get("spread", PartitionPolicy.SAME))
+        place = place_in({**value, "position": position, "to": [list(each) for each in to]}, to, spread)
         there = tuple(map(int, value.get("there", place.lanes)))
     except (ValueError, TypeError, KeyError):
         return None

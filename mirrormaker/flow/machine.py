@@ -103,7 +103,7 @@ class FlowMachine:
                 leader_epoch=assignment.leader_epoch,
             )
             partition.advance_lanes(assignment.lane_positions)
-            partition.former = assignment.former
+            partition.former, partition.spread = assignment.former, assignment.spread
             self._partitions[partition.source] = partition
             writers = _writers_of(partition)
             is_alone = len(writers) == len(partition.lanes) and writers.isdisjoint(self._writers)

@@ -57,5 +57,5 @@ class NotedLanes:
 def kept_at(partition: Partition, lanes: LanePositions) -> Kept:
     """What is stored where lanes have everything before these positions, and nothing from there on."""
     destinations = tuple(lane.destination for lane in partition.lanes)
-    place = Place(lanes, destinations=destinations, former=partition.former)
+    place = Place(lanes, destinations=destinations, former=partition.former, spread=partition.spread)
     return Kept(min(lanes), uneven_note(place), lanes)

@@ -197,7 +197,8 @@ class OwnedBucket:
         for source, lanes in positions.items():
             partition = partitions[source]
             destinations = tuple(lane.destination for lane in partition.lanes)
-            place = Place(lanes, destinations=destinations, logs_gone=self.logs_gone(partition))
+            logs_gone, spread = self.logs_gone(partition), partition.spread
+            place = Place(lanes, destinations=destinations, logs_gone=logs_gone, spread=spread)
             if origin == HOME:
                 epoch = partition.epochs.told_before(min(lanes))
                 place = place._replace(leader_epoch=epoch, former=partition.former)

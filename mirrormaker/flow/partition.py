@@ -20,6 +20,7 @@ from mirrormaker.flow.read_epochs import ReadEpochs
 from mirrormaker.flow.remedies import TOO_LARGE_CODES
 from mirrormaker.flow.returned import Returned
 from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble, TroubleKind
+from mirrormaker.topology.model import PartitionPolicy
 
 if TYPE_CHECKING:
     from mirrormaker.flow.intake import Intake
@@ -61,6 +62,7 @@ class Partition:
         "source_error",
         "source_failures",
         "source_problem",
+        "spread",
         "taken_batches",
         "trouble",
     )
@@ -110,7 +112,11 @@ class Partition:
         """Asked for at a time; grows while no whole batch fits."""
         self.fetch_not_before_ms = 0
         self.former: tuple[FormerLanes, ...] = ()
-        """What is there beyond where lanes stand: it went where the topics had other partitions."""
+        """What is there beyond where lanes stand: it went where the topics had other partitions, or records
+        another policy.
+        """
+        self.spread = PartitionPolicy.SAME
+        """How records are shared out over its lanes."""
         self.origin_floors: dict[int, Sequence[int]] = {}
         """By origin and lane, before which offset the destination has all of its records."""
         self.awaits_origins = False

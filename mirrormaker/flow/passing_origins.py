@@ -145,12 +145,13 @@ class PassingOrigins:
             partition.origin_floors[origin] = ()
             return
         try:
-            place = place_in(value, [lane.destination for lane in partition.lanes])
+            destinations = [lane.destination for lane in partition.lanes]
+            place = place_in(value, destinations, partition.spread)
             if place.logs_gone < bucket.logs_gone(partition):
                 partition.origin_floors[origin] = ()
                 return
             if any(each.end > partition.acknowledged for each in place.former):
-                raise ValueError("its topics at the destination have other partitions now")
+                raise ValueError("its records are spread otherwise at the destination now")
         except ValueError as error:
             raise CorruptRecordsError(f"how far records from {path[0]} have come: {error}") from error
         bucket.take_logs_gone(partition, place.logs_gone)

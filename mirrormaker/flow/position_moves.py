@@ -8,7 +8,7 @@ records that only pass through the source go: from the bucket's position on they
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -17,6 +17,7 @@ from broker.client.transactional_producer import TransactionalProducer
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.buckets import bucket_of
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document, Entry, encode_document
 from mirrormaker.flow.positions import (
@@ -59,9 +60,9 @@ class FoundPlaces(NamedTuple):
 
 
 async def find_positions(
-    destination: Cluster, owners: PositionOwners, sources: Mapping[SourceId, Sequence[TopicPartition]]
+    destination: Cluster, owners: PositionOwners, sources: Mapping[SourceId, Assignment]
 ) -> FoundPlaces:
-    """Of these, each with where it leads, for the route of `owners`. A transaction that was left open is
+    """Of these, each as it is assigned now, for the route of `owners`. A transaction that was left open is
     waited for. Raises BrokerError.
     """
     found = FoundPlaces({}, {})
@@ -69,12 +70,12 @@ async def find_positions(
         return found
     async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
         await kept.read_to_end()
-        for source, destinations in sources.items():
+        for source, assignment in sources.items():
             value = kept.get(source.key())
             if value is None or not _is_ours(source.key(), value, owners):
                 continue
             try:
-                found.places[source.partition] = place_in(value, destinations)
+                found.places[source.partition] = place_in(value, assignment.destinations, assignment.spread)
             except ValueError as error:
                 found.failures[source.partition] = no_place(source, error)
     return found

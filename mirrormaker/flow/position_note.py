@@ -2,7 +2,8 @@
 
     ID              id of the topic that the position is in, `-` where the source does not tell
     ID NOTE         and what the route's delivery wants to be remembered (`lane_note`)
-    ID NOTE LED     and where copies go, as TOPIC@CLUSTER ID; the note is `-` where there is none
+    ID NOTE LED     and where copies go, as TOPIC@CLUSTER ID, or TOPIC/POLICY@CLUSTER ID where they are spread
+                    over its partitions; the note is `-` where there is none
 
 A note that is JSON has it as "led" instead. Versions that know of none pass over it in either place, and
 whoever moves a position with another tool takes it away: then nobody knows where copies went.
@@ -15,8 +16,10 @@ from typing import NamedTuple
 
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.kept_view import decode_document, encode_document
+from mirrormaker.topology.model import PartitionPolicy
 
 NOTHING = "-"
+_SPREADS = {"": PartitionPolicy.SAME, **{each.value: each for each in PartitionPolicy}}
 
 
 class Led(NamedTuple):
@@ -25,6 +28,8 @@ class Led(NamedTuple):
     topic: str
     cluster_id: str | None
     """None: the cluster tells none."""
+    spread: PartitionPolicy = PartitionPolicy.SAME
+    """How they are shared out over the topic's partitions."""
 
     def is_at(self, other: Led) -> bool:
         """Whether that is the same place, as far as clusters tell."""
@@ -34,7 +39,8 @@ class Led(NamedTuple):
     @property
     def text(self) -> str:
         """As it is stored."""
-        return f"{self.topic}@{self.cluster_id or ''}"
+        spread = "" if self.spread is PartitionPolicy.SAME else f"/{self.spread.value}"
+        return f"{self.topic}{spread}@{self.cluster_id or ''}"
 
 
 class PositionNote(NamedTuple):
@@ -102,5 +108,8 @@ def _read_json(topic_id: str, note: str) -> PositionNote:
 
 
 def _led_in(text: str) -> Led | None:
-    topic, at, cluster_id = text.partition("@")
-    return Led(topic, cluster_id or None) if topic and at else None
+    to, at, cluster_id = text.partition("@")
+    topic, _, spread = to.partition("/")
+    if not topic or not at or spread not in _SPREADS:
+        return None
+    return Led(topic, cluster_id or None, _SPREADS[spread])

@@ -6,7 +6,8 @@ Its records are JSON (see `kept_view`), so that anybody can read them:
     value {"route": NAME, "position": N} and, where it is known, "leader_epoch": N of a record before that;
           where lanes are not all there, "lanes": [N, ...], "to": [[TOPIC, PARTITION], ...] that they lead to;
           "former": [{"topic": NAME, "positions": [N, ...]}, ...], as long as they are not passed: the lanes
-          to a topic before it grew
+          to a topic before it grew, or records were spread by another policy; "spread": POLICY (`key`,
+          `round_robin`), there or in such a one: how records were shared out, where that is said
 
 A topic that is deleted and made again has another id, and so another key: it is read from its beginning.
 
@@ -32,7 +33,7 @@ from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.kept_view import Document, encode_document
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
-from mirrormaker.topology.model import ClusterId
+from mirrormaker.topology.model import ClusterId, PartitionPolicy
 
 POSITIONS_TOPIC = "__mirrormaker_positions"
 POSITIONS_AT = TopicPartition(POSITIONS_TOPIC, 0)
@@ -110,9 +111,11 @@ class Place(NamedTuple):
     destinations: tuple[TopicPartition, ...] = ()
     """Where each lane leads."""
     former: tuple[FormerLanes, ...] = ()
-    """Of topics that have another number of partitions now: what is there beyond the positions."""
+    """Of topics whose records are spread otherwise now: what is there beyond the positions."""
     logs_gone: int = 0
     """How often the source's log became another before that, as it lost its end."""
+    spread: PartitionPolicy = PartitionPolicy.SAME
+    """How records are shared out over the lanes."""
 
 
 def transactional_id(route: str, key: ProducerKey, path: tuple[ClusterId, ...] = ()) -> str:
@@ -130,9 +133,12 @@ def value_of(route: str, place: Place) -> Document:
     if len(set(place.lanes)) > 1:
         value["lanes"] = list(place.lanes)
         value["to"] = [list(each) for each in place.destinations]
+        value |= _said(place.spread)
     former = [each for each in place.former if each.end > min(place.lanes)]
     if former:
-        value["former"] = [{"topic": each.topic, "positions": list(each.positions)} for each in former]
+        value["former"] = [
+            {"topic": each.topic, "positions": list(each.positions), **_said(each.spread)} for each in former
+        ]
     if place.leader_epoch >= 0:
         value["leader_epoch"] = place.leader_epoch
     if place.logs_gone:
@@ -140,6 +146,10 @@ def value_of(route: str, place: Place) -> Document:
     if place.arrived:
         value["arrived"] = [list(each) for each in place.arrived]
     return value
+
+
+def _said(spread: PartitionPolicy) -> Document:
+    return {} if spread is PartitionPolicy.SAME else {"spread": spread.value}
 
 
 def position_in(value: Document) -> int:
@@ -150,9 +160,10 @@ def position_in(value: Document) -> int:
     return position
 
 
-def place_in(value: Document, destinations: Sequence[TopicPartition]) -> Place:
-    """What the value says of lanes that lead there. Raises ValueError for what is no such value, and where
-    there were other lanes than now, had not come equally far, and it does not say where they led.
+def place_in(value: Document, destinations: Sequence[TopicPartition], spread: PartitionPolicy) -> Place:
+    """What the value says of lanes that lead there, and get records so. Raises ValueError for what is no such
+    value, and where there were other lanes than now, had not come equally far, and it does not say where they
+    led.
     """
     position = position_in(value)
     epoch = value.get("leader_epoch", -1)
@@ -161,31 +172,39 @@ def place_in(value: Document, destinations: Sequence[TopicPartition]) -> Place:
     try:
         arrived = tuple(Arrival(*each) for each in value.get("arrived", ()))
         former = tuple(
-            FormerLanes(each["topic"], tuple(each["positions"])) for each in value.get("former", ())
+            FormerLanes(each["topic"], tuple(each["positions"]), PartitionPolicy(each.get("spread", spread)))
+            for each in value.get("former", ())
         )
         led = tuple(TopicPartition(*each) for each in value.get("to", ()))
         lanes = tuple(map(int, value.get("lanes", ())))
         logs_gone = int(value.get("logs_gone", 0))
+        was = PartitionPolicy(value.get("spread", spread))
     except (TypeError, KeyError) as error:
         raise ValueError(f"{value!r} is no place") from error
     to = tuple(destinations)
-    place = Place(lanes or (position,) * len(to), epoch, arrived, to, former, logs_gone)
-    if not lanes or led == to or (not led and len(lanes) == len(to)):
+    place = Place(lanes or (position,) * len(to), epoch, arrived, to, former, logs_gone, spread)
+    if not lanes or (led == to and was is spread) or (not led and len(lanes) == len(to)):
         return place
     if len(led) != len(lanes):
         raise ValueError(f"records went to {len(lanes)} partitions, and not equally far")
-    return _moved(place, dict(zip(led, lanes, strict=True)), position)
+    return _moved(place, dict(zip(led, lanes, strict=True)), position, was)
 
 
-def _moved(place: Place, led: Mapping[TopicPartition, int], position: int) -> Place:
-    """The place where lanes led elsewhere: those to topics that have another number of partitions begin where
-    the last of the former lanes stood.
+def _moved(place: Place, led: Mapping[TopicPartition, int], position: int, was: PartitionPolicy) -> Place:
+    """The place where lanes led elsewhere, or `was` how they got records: those to topics whose records are
+    spread otherwise now begin where the last of the former lanes stood.
     """
     before, now = _by_topic(led), _by_topic(place.destinations)
-    grown = {topic for topic in before.keys() & now.keys() if before[topic] != now[topic]}
-    former = tuple(FormerLanes(topic, tuple(led[each] for each in before[topic])) for topic in sorted(grown))
+    others = {
+        topic
+        for topic in before.keys() & now.keys()
+        if before[topic] != now[topic] or (len(now[topic]) > 1 and was is not place.spread)
+    }
+    former = tuple(
+        FormerLanes(topic, tuple(led[each] for each in before[topic]), was) for topic in sorted(others)
+    )
     lanes = tuple(
-        min(led[other] for other in before[each.topic]) if each.topic in grown else led.get(each, position)
+        min(led[other] for other in before[each.topic]) if each.topic in others else led.get(each, position)
         for each in place.destinations
     )
     return place._replace(lanes=lanes, former=place.former + former)

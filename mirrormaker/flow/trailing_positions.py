@@ -3,7 +3,8 @@ right was missing, or whoever keeps them was away; or lost them, along with the 
 written at the destination tells where to go on. So it does where such a position is of a log that was gone by
 then: it may be farther than what was copied of the log that took its place, and shows by its leader epoch.
 
-A position that somebody has set, as `seek` and other tools do, names no topic: it is where to go on.
+A position that somebody has set, as `seek` and other tools do, names no topic: it is where to go on. So is
+one that was stored while records were spread by another policy: what is written does not tell which it was.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _is_of_gone_log(point: StartingPoint, reached: Reached) -> bool:
 
 def _may_trail(point: StartingPoint) -> bool:
     is_own = point.names_topic and point.former_position is None
-    return is_own and not point.former
+    return is_own and not point.former and not point.was_spread
 
 
 def _had(point: StartingPoint) -> StartingPoint:

@@ -144,17 +144,17 @@ class _PartitionWork:
         self._called_ns = topic.steps.called_ns if isinstance(topic.steps, TopicSteps) else None
         if not isinstance(topic.steps, TopicSteps):
             self._steps = topic.steps
-        elif topic.deep_reason not in (None, DeepReason.FORCED):
+        elif topic.deep_reason not in (None, DeepReason.FORCED) or partition.former:
             policy, number = route.topics.partitions, partition.source.partition
             self._steps = PartitionSteps(topic.steps, lane_map, policy, number, partition)
         self._config: IntakeConfig | None = None
-        self._made_of: tuple[IntakeConfig, BatchLimit, Mapping[int, BatchLimit]] | None = None
+        self._made_of: tuple[object, ...] | None = None
 
     def config(self, base: IntakeConfig, limit: BatchLimit, sides: Mapping[int, BatchLimit]) -> IntakeConfig:
         """How the partition's answers are cut up. `sides`: what is taken in the lanes that lead aside."""
-        if self._config is None or self._made_of != (base, limit, sides):
-            self._made_of = (base, limit, sides)
-            reason = self._deep_reason
+        reason = self._reason_now()
+        if self._config is None or self._made_of != (base, limit, sides, reason):
+            self._made_of = (base, limit, sides, reason)
             self._config = replace(
                 base,
                 deep=reason is not None,
@@ -166,11 +166,19 @@ class _PartitionWork:
                 batch_bytes_max=limit.bytes_max,
                 split_bytes=limit.split_bytes,
                 side_limits=sides,
-                steps=self._steps,
+                steps=None if reason in (None, DeepReason.FORCED) else self._steps,
                 aside=self._aside,
                 called_ns=self._called_ns,
             )
         return self._config
+
+    def _reason_now(self) -> DeepReason | None:
+        """While some of what comes may be there already, each record is looked at."""
+        if self._deep_reason in (None, DeepReason.FORCED):
+            position = self._partition.position
+            if any(each.end > position for each in self._partition.former):
+                return DeepReason.SPREAD
+        return self._deep_reason
 
 
 class PartitionSteps:
@@ -199,7 +207,7 @@ class PartitionSteps:
         return [self._sent(work) for work in made]
 
     def _is_there(self, work: RecordAtWork, former: Sequence[FormerLanes]) -> bool:
-        return any(each.topic == work.to and had_then(each, self._policy, work.record()) for each in former)
+        return any(each.topic == work.to and had_then(each, work.record()) for each in former)
 
     def _sent(self, work: RecordAtWork) -> tuple[int, Record]:
         lanes = self._targets.get(work.to)
@@ -209,12 +217,12 @@ class PartitionSteps:
         return choose_lane(self._policy, lanes, record), record
 
 
-def had_then(former: FormerLanes, policy: PartitionPolicy, record: Record) -> bool:
-    """Whether the record went to the topic while it had those partitions."""
+def had_then(former: FormerLanes, record: Record) -> bool:
+    """Whether the record went to the topic while it had those lanes."""
     if record.offset >= former.end:
         return False
     positions = former.positions
-    return record.offset < positions[choose_lane(policy, range(len(positions)), record)]
+    return record.offset < positions[choose_lane(former.spread, range(len(positions)), record)]
 
 
 def _lane_map_of(ways: Ways, partition: Partition) -> LaneMap:

@@ -65,7 +65,7 @@ class Withdrawal:
                 each.source,
                 topics[each.source.topic].topic_id if each.source.topic in topics else NO_TOPIC_ID,
                 each.destinations[0].topic,
-            ): each.destinations
+            ): each
             for each in partitions
         }
         try:

@@ -123,7 +123,7 @@ class World:
         mode.begin(self.machine, ignored, ignored)
         lanes = transit.ways("flights").lanes(0, lambda topic: self.lanes)
         note = self.stored.note if self.keeps_notes else ""
-        place = noted_place(self.stored.position, note, lanes.destinations)
+        place = noted_place(self.stored.position, note, lanes.destinations, ROUTE.topics.partitions)
         place = place or Place((self.stored.position,) * len(lanes.destinations))
         self.machine.assign(
             [
@@ -135,6 +135,7 @@ class World:
                     is_merged=lanes.is_merged,
                     lane_positions=place.lanes,
                     former=place.former,
+                    spread=ROUTE.topics.partitions,
                 )
             ]
         )
@@ -540,17 +541,20 @@ def test_what_a_lane_lacks_is_told_where_only_positions_are_kept() -> None:
 
 
 def test_a_note_holds_for_the_position_that_it_was_stored_with() -> None:
-    place = Place((20, 40, 30), destinations=(*lanes_to(2), TopicPartition("notes", 0)))
+    to = (*lanes_to(2), TopicPartition("notes", 0))
+    place = Place((20, 40, 30), destinations=to, spread=PartitionPolicy.KEY)
     note = note_of(place, (20, 35, 25))
     assert note is not None
-    assert note == ('{"lanes":[20,40,30],"there":[20,35,25],"to":[["jfk.flights",0,2],["notes",0,1]]}')
+    assert note == (
+        '{"lanes":[20,40,30],"spread":"key","there":[20,35,25],"to":[["jfk.flights",0,2],["notes",0,1]]}'
+    )
     lanes = read_note(20, note)
     assert lanes is not None
     assert (lanes.place, lanes.there) == (place, (20, 35, 25))
     assert read_note(19, note) is None
-    grown = lanes.on((*lanes_to(3), TopicPartition("notes", 0)))
+    grown = lanes.on((*lanes_to(3), TopicPartition("notes", 0)), PartitionPolicy.KEY)
     assert grown.lanes == (20, 20, 20, 30)
-    assert grown.former == (FormerLanes("jfk.flights", (20, 40)),)
+    assert grown.former == (FormerLanes("jfk.flights", (20, 40), PartitionPolicy.KEY),)
     again = note_of(grown, grown.lanes)
     assert again is not None
     read = read_note(20, again)

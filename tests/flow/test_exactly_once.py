@@ -29,6 +29,7 @@ from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import LanePositions, TransactionTerms
 from mirrormaker.flow.trouble import SourceRange, Trouble, out_of_range, refused
+from mirrormaker.topology.model import PartitionPolicy
 from mirrormaker.topology.shared_positions import PositionOwners
 from tests.client.running import run, until
 from tests.plan.worlds import route as a_route
@@ -624,7 +625,7 @@ def test_what_was_known_of_records_from_elsewhere_is_found_anew_once_the_log_is_
     machine.assign([Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=110)])
     partition = machine.partitions[SOURCE]
     partition.origin_floors[ELSEWHERE] = (105,)
-    partition.former = (FormerLanes("copy", (120, 90)),)
+    partition.former = (FormerLanes("copy", (120, 90), PartitionPolicy.KEY),)
     machine.go_on(lost_behind(100))
     assert (partition.origin_floors, partition.logs_gone) == ({}, 1)
-    assert partition.former == (FormerLanes("copy", (100, 90)),)
+    assert partition.former == (FormerLanes("copy", (100, 90), PartitionPolicy.KEY),)

@@ -22,7 +22,7 @@ from mirrormaker.flow.passed_over import Moves
 from mirrormaker.flow.position_note import Led, read_note, write_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.trouble import Trouble, TroubleKind
-from mirrormaker.topology.model import Start, StartAtTime, StartPosition
+from mirrormaker.topology.model import PartitionPolicy, Start, StartAtTime, StartPosition
 from tests.client.running import run
 
 FLIGHTS, PLANES, GATES = (TopicPartition(topic, 0) for topic in ("flights", "planes", "gates"))
@@ -176,6 +176,21 @@ def test_where_copies_go_is_stored_before_anything_is_copied_there_and_told_wher
     run(main)
 
 
+def test_a_position_tells_by_which_policy_records_were_spread() -> None:
+    async def main() -> None:
+        group = Group()
+        group.led = {"planes": Led("planes", "c", PartitionPolicy.KEY)}
+        await group.positions.starting_points([PLANES])
+        assert group.kept[PLANES].metadata == "- - planes/key@c"
+        assert not (await group.positions.starting_points([PLANES]))[PLANES].was_spread
+        group.led = {"planes": Led("planes", "c", PartitionPolicy.ROUND_ROBIN)}
+        assert (await group.positions.starting_points([PLANES]))[PLANES].was_spread
+        group.led = {"planes": Led("planes", "c")}
+        assert (await group.positions.starting_points([PLANES]))[PLANES].was_spread
+
+    run(main)
+
+
 def test_what_another_delivery_left_at_the_destination_is_of_the_topic_that_the_group_names() -> None:
     async def main() -> None:
         group, topic_id = Group(), TopicId(UUID(int=1))
@@ -199,7 +214,7 @@ def test_where_a_partition_was_copied_last_goes_before_where_a_route_starts_and_
         assert {source: at.offset for source, at in group.kept.items()} == {FLIGHTS: 8, PLANES: 3, GATES: 7}
         assert group.events == [forgotten(copied_to=8, goes_on="there")]
         stored = group.kept[FLIGHTS]
-        lanes = noted_place(stored.offset, read_note(stored.metadata).note, copies)
+        lanes = noted_place(stored.offset, read_note(stored.metadata).note, copies, PartitionPolicy.SAME)
         assert lanes is not None
         assert lanes.lanes == (11, 8)
 

@@ -9,6 +9,7 @@ import pytest
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.lane_note import read_note as read_lanes
 from mirrormaker.flow.position_note import Led, led_elsewhere, read_note, write_note
+from mirrormaker.topology.model import PartitionPolicy
 
 ID = TopicId(UUID(int=7))
 LED = Led("jfk.flights", "a cluster")
@@ -17,7 +18,10 @@ LANES = '{"lanes":[3,5],"to":[["jfk.flights",0,2]]}'
 
 @pytest.mark.parametrize("topic_id", [ID, NO_TOPIC_ID])
 @pytest.mark.parametrize("note", ["", "12", LANES])
-@pytest.mark.parametrize("led", [None, Led("jfk.flights", "c"), Led("jfk.flights", None)])
+@pytest.mark.parametrize(
+    "led",
+    [None, Led("jfk.flights", "c"), Led("jfk.flights", None), Led("jfk.flights", "c", PartitionPolicy.KEY)],
+)
 def test_a_text_is_read_as_it_was_written(topic_id: TopicId, note: str, led: Led | None) -> None:
     found = read_note(write_note(topic_id, note, led))
     assert (found.note, found.led) == (note, led)
@@ -35,7 +39,7 @@ def test_texts_of_versions_before_say_nothing_of_where_copies_went(
     assert read_note(text) == (topic_id, note, None)
 
 
-@pytest.mark.parametrize("text", ["set by hand", "- {", "- {]", "- 5 @", "- 5 @c"])
+@pytest.mark.parametrize("text", ["set by hand", "- {", "- {]", "- 5 @", "- 5 @c", "- 5 a/b@c"])
 def test_what_others_wrote_says_nothing_of_where_copies_went(text: str) -> None:
     assert read_note(text).led is None
 

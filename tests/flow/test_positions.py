@@ -17,7 +17,6 @@ from mirrormaker.flow.transit import had_then
 from mirrormaker.flow.ways import choose_lane
 from mirrormaker.topology.model import ClusterId, PartitionPolicy
 
-SPREAD = PartitionPolicy.ROUND_ROBIN
 PARKED = TopicPartition("copy.dead-letters", 3)
 OFFSETS = range(40)
 
@@ -26,44 +25,50 @@ def lanes_to(count: int) -> tuple[TopicPartition, ...]:
     return (*(TopicPartition("copy", number) for number in range(count)), PARKED)
 
 
-def stored(place: Place, destinations: tuple[TopicPartition, ...]) -> Place:
-    """As whoever takes over reads it."""
-    return place_in(json.loads(encode_document(value_of("r", place))), destinations)
+def stored(
+    place: Place, destinations: tuple[TopicPartition, ...], spread: PartitionPolicy = PartitionPolicy.SAME
+) -> Place:
+    """As whoever takes over, and spreads records so, reads it."""
+    return place_in(json.loads(encode_document(value_of("r", place))), destinations, spread)
 
 
 def record(offset: int) -> Record:
-    return Record(offset, 0, 0, None, b"", ())
+    return Record(offset, 0, 0, b"%d" % (offset % 7), b"", ())
 
 
 def is_sent(place: Place, offset: int) -> bool:
     """Whether whoever goes on there sends this record."""
     lanes = place.lanes[:-1]
-    if any(had_then(former, SPREAD, record(offset)) for former in place.former):
+    if any(had_then(former, record(offset)) for former in place.former):
         return False
-    return offset >= lanes[choose_lane(SPREAD, range(len(lanes)), record(offset))]
+    return offset >= lanes[lane_of(place, offset)]
+
+
+def lane_of(place: Place, offset: int) -> int:
+    return choose_lane(place.spread, range(len(place.lanes) - 1), record(offset))
 
 
 @given(data=st.data())
-def test_every_record_is_sent_once_however_often_the_topic_grows_while_lanes_are_not_equally_far(
+def test_every_record_is_sent_once_however_topics_grow_and_policies_change_while_lanes_are_not_equally_far(
     data: st.DataObject,
 ) -> None:
-    count = data.draw(st.integers(1, 4))
-    place = Place((0,) * (count + 1), destinations=lanes_to(count))
+    shapes = st.one_of(
+        st.just((PartitionPolicy.SAME, 1)),
+        st.tuples(st.sampled_from((PartitionPolicy.KEY, PartitionPolicy.ROUND_ROBIN)), st.integers(1, 5)),
+    )
+    spread, count = data.draw(shapes)
+    place = Place((0,) * (count + 1), destinations=lanes_to(count), spread=spread)
     there: set[int] = set()
-    for growth in data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4)):
+    for following, to in data.draw(st.lists(shapes, min_size=1, max_size=5)):
         positions = [
             data.draw(st.integers(position, max(position, OFFSETS.stop))) for position in place.lanes[:-1]
         ]
         for offset in OFFSETS:
-            if (
-                is_sent(place, offset)
-                and offset < positions[choose_lane(SPREAD, range(count), record(offset))]
-            ):
+            if is_sent(place, offset) and offset < positions[lane_of(place, offset)]:
                 assert offset not in there
                 there.add(offset)
-        count += growth
         reached = place._replace(lanes=(*positions, min(positions)))
-        place = stored(reached, lanes_to(count))
+        place = stored(reached, lanes_to(to), following)
         assert min(place.lanes) == min(reached.lanes)
         assert {offset for offset in OFFSETS if not is_sent(place, offset)} == there
 
@@ -77,9 +82,9 @@ def test_a_place_is_read_as_it_was_written() -> None:
 
 def test_lanes_of_which_it_is_not_said_where_they_led_are_no_start_when_there_are_others_now() -> None:
     value = {"position": 4, "lanes": [4, 9]}
-    assert place_in(value, lanes_to(1)).lanes == (4, 9)
+    assert place_in(value, lanes_to(1), PartitionPolicy.SAME).lanes == (4, 9)
     with pytest.raises(ValueError, match="went to 2 partitions"):
-        place_in(value, lanes_to(2))
+        place_in(value, lanes_to(2), PartitionPolicy.SAME)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_lanes_of_which_it_is_not_said_where_they_led_are_no_start_when_there_ar
 )
 def test_what_is_no_place_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        place_in(value, lanes_to(1))
+        place_in(value, lanes_to(1), PartitionPolicy.SAME)
 
 
 def test_stretches_that_lie_side_by_side_become_one() -> None:

@@ -88,6 +88,11 @@ def test_what_is_written_to_have_arrived_is_not_lacking_where_a_position_came_ba
     assert told == ({} if goes_on is None else {SOURCE: ((goes_on,) * len(lanes), "")})
 
 
+def test_what_is_written_of_partitions_that_another_policy_chose_is_not_where_a_position_goes_on() -> None:
+    point = StartingPoint((50,), leader_epoch=3, names_topic=True, was_spread=True)
+    assert asyncio.run(gone_on(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: KNOWN})) == {}
+
+
 def test_what_is_written_of_a_log_that_is_gone_is_not_where_a_position_of_a_later_one_goes_on() -> None:
     point = StartingPoint((50,), leader_epoch=5, names_topic=True)
     assert asyncio.run(gone_on(BOOKS, [ASSIGNMENT], {SOURCE: point}, {SOURCE: KNOWN})) == {}
