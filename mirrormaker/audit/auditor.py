@@ -106,7 +106,7 @@ async def _audit_partitions(view: RouteView, source: Cluster, order: AuditOrder,
     for partition in view.partitions:
         spans = [(window, found[partition]) for window, found in windows]
         judged = await by_ledger.partition(partition, spans)
-        if order.is_deep:
+        if order.is_deep and not view.is_to_begin(partition):
             counts = judged.windows
             judged = await deep.partition(partition)
             judged.windows = counts

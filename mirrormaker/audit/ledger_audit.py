@@ -112,12 +112,12 @@ class LedgerAudit:
     def _begun_untold(self, source: TopicPartition) -> int | None:
         """Where the route began by its `start`, which is not at the oldest record, if it has certainly copied
         nothing since: nobody ever wrote where its records go; or where it would begin, as its topic was made
-        anew, or its source has lost all that was copied. None: that cannot be told.
+        anew, or its source has lost all that was copied; or at its oldest record. None: that cannot be told.
         """
         view, start = self._view, self._view.route.start
         if source in view.made_anew:
             return view.copied_to(source)
-        if view.is_all_severed(source):
+        if view.is_all_severed(source) or view.is_to_begin(source):
             return 0
         if start is Start.EARLIEST or any(view.to_reached.get(to) != 0 for _, to in view.own_lanes(source)):
             return None
@@ -130,11 +130,11 @@ class LedgerAudit:
         return None if doubt is None else f"it stands, and --deep compares what is there: {doubt}"
 
     def _why_no_ledger(self, source: TopicPartition) -> str:
-        copied_to = self._view.copied_to(source)
+        position = self._view.positions.get(source)
         helps = self._view.why_unplaced(source) or "--deep reads it"
-        if copied_to is None:
+        if position is None:
             return f"nothing of it is in the ledger, and the route has no position in it: {helps}"
-        return f"the route is at offset {copied_to}, and nothing of it is in the ledger: {helps}"
+        return f"the route is at offset {position}, and nothing of it is in the ledger: {helps}"
 
     async def _judge_holes(
         self, source: TopicPartition, holes: Sequence[Range], findings: Findings

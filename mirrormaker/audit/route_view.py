@@ -178,6 +178,16 @@ class RouteView:
             lane in self.passes for lane in lanes
         )
 
+    def is_to_begin(self, source: TopicPartition) -> bool:
+        """Whether all of a partition is still to be copied: the route stands at its oldest record, or nowhere
+        and will begin there, and nobody ever wrote where its records go.
+        """
+        position, lanes = self.positions.get(source), self.own_lanes(source)
+        earliest = self.route.start is Start.EARLIEST
+        is_at_start = earliest if position is None else position <= self.source_starts[source]
+        is_known = any((source, to) in self.passes for _, to in self.data_lanes(source))
+        return is_at_start and not is_known and not any(self.to_reached.get(to) for _, to in lanes)
+
     def untold_topics(self, source: TopicPartition) -> set[str]:
         """Topics that a partition is judged by, and whose settings are not told, each with its cluster."""
         route = self.route

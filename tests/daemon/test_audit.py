@@ -188,6 +188,27 @@ def test_what_came_before_a_start_is_judged_also_where_nothing_has_come_since(
     assert audit(running.file)[0] == 1, "a route from the oldest record on would have copied it"
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "exactly_once"])
+def test_all_is_still_to_be_copied_where_a_route_has_not_begun(
+    sides: Sides, tmp_path: Path, delivery: str, is_there: bool
+) -> None:
+    """Also where it spreads records over partitions."""
+    topic = f"unbegun-{delivery}-{is_there}"
+    create(sides[0], topic, 1, **KEPT)
+    write(sides[0], topic, numbered(range(20)))
+    if is_there:
+        create(sides[1], f"jfk.{topic}", 2, **KEPT)
+    for topics in ({}, {"partitions": "key"}):
+        file = topology(tmp_path, sides, topic, delivery=delivery, topics=topics)
+        for options in ((), ("--deep",)):
+            code, route = audit(file, *options)
+            assert (code, route["problem"], route["outcomes"]) == (0, None, {"pending": 20}), (
+                topics,
+                options,
+            )
+
+
 @pytest.mark.parametrize("is_idempotent", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_records_that_somebody_wrote_to_the_destination_are_named(
     sides: Sides, copied: Callable[..., MirrorProcess], is_idempotent: bool
