@@ -92,7 +92,7 @@ class FetchAnswers:
                 is_moved = self._read_elsewhere(source, data.preferred_read_replica, now_ms) or is_moved
                 continue
             if data.error_code:
-                is_moved = self._refused(source, ErrorCode.of(data.error_code), now_ms) or is_moved
+                is_moved = self._refused(source, data, offsets[source], now_ms) or is_moved
                 continue
             if data.diverging_epoch.epoch >= 0:
                 self._ranges.look(source, offsets[source], data.diverging_epoch)
@@ -131,12 +131,14 @@ class FetchAnswers:
             return False
         return True
 
-    def _refused(self, source: TopicPartition, code: ErrorCode, now_ms: int) -> bool:
-        """Take an error in; whether the partition is to be read elsewhere from now on."""
-        is_recalled = self.read_from.recall(source)
+    def _refused(self, source: TopicPartition, data: PartitionData, offset: int, now_ms: int) -> bool:
+        """Take an error in that answers a fetch from `offset` on; whether the partition is to be read
+        elsewhere from now on.
+        """
+        code, is_recalled = ErrorCode.of(data.error_code), self.read_from.recall(source)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if not is_recalled:  # else its leader may have it
-                self._ranges.look(source)
+                self._ranges.look(source, offset)
             return is_recalled
         if code in _MOVED:
             self._on_stale()

@@ -96,20 +96,20 @@ class SourceRanges:
     def look(
         self, source: TopicPartition, asked_at: int = -1, divergence: EpochEndOffset | None = None
     ) -> None:
-        """The source has not what was asked for; `divergence`: its log parts from what was read up to
-        `asked_at`.
+        """The source has not what was asked for, at `asked_at` where that is known; `divergence`: its log
+        parts from what was read up to there.
         """
         partition = self._machine.partitions.get(source)
         if partition is None or partition.trouble is not None or source in self._looked_at:
             return
-        if divergence is not None and partition.position != asked_at:
-            return  # it has been sent elsewhere meanwhile
+        if _is_elsewhere(partition, asked_at):
+            return
         self._on_look(source)
         self._machine.hold_fetch(source, self._clock.monotonic_ms() + HOLD_MS)
         self._looked_at.add(source)
-        self._tasks.create_task(self._find(partition, divergence), name=f"range of {source}")
+        self._tasks.create_task(self._find(partition, asked_at, divergence), name=f"range of {source}")
 
-    async def _find(self, partition: Partition, divergence: EpochEndOffset | None) -> None:
+    async def _find(self, partition: Partition, asked_at: int, divergence: EpochEndOffset | None) -> None:
         """Learn what the source has, and tell of the trouble if there is one."""
         source = partition.source
         try:
@@ -131,7 +131,7 @@ class SourceRanges:
             self._machine.source_failed(source, refusal, self._clock.monotonic_ms())
         else:
             trouble = self._diagnose(partition, topic_id, found, at, epoch)
-            if trouble is None:
+            if trouble is None or _is_elsewhere(partition, asked_at):
                 self._machine.trust_position(source)
             else:
                 self._on_trouble(trouble)
@@ -175,3 +175,8 @@ class SourceRanges:
         if at is None or position < found.start:
             return out_of_range(source, position, leader_epoch, found)
         return diverged(source, position, partition.epochs.end_of(at.epoch), at)
+
+
+def _is_elsewhere(partition: Partition, asked_at: int) -> bool:
+    """Whether it has gone on, or was sent elsewhere, since it asked there: what that was answered is over."""
+    return 0 <= asked_at != partition.position
