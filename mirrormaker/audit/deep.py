@@ -90,7 +90,7 @@ class DeepAudit:
         if to not in view.to_ends:
             await self._judge_absent(audit, to, number)
             return False
-        meets_errors = False
+        meets_errors, gone = False, set[int]()
         await self._judge_prior(source, to, number, findings, tally)
         for stretch in self._stretches(source, to, findings if number == 0 else Findings()):
             expectation = self._expectations.of(source, to, number, known=stretch.known)
@@ -111,6 +111,7 @@ class DeepAudit:
                     kin=OtherPasses()
                     if stretch.known is None
                     else OtherPasses.beside(stretch.known, view.passes[source, to]),
+                    gone=gone,
                 ),
                 findings,
                 stretch.known,

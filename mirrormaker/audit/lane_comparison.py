@@ -25,6 +25,9 @@ PAIRS_MAX = 20_000
 PRIOR_RECORDS_MAX = 50_000
 """Of what stands before all that the ledger knows, the last that another lane may have left there."""
 
+GONE_MAX = 200_000
+"""Of those that passes behind have once more, so many are known to be gone."""
+
 PAIRS_KEPT = 2 * WINDOW
 """The last of what stands apart, which is named with what comes."""
 
@@ -92,7 +95,7 @@ class LaneComparison:
     def take_equal(self, first: int, count: int) -> None:
         """So many records from a source offset on are at the destination as they should be."""
         judged = min(max(self._terms.repeated_to - first, 0), count)
-        repeated = sum(map(self._is_repeated, range(first, first + judged)))
+        repeated = sum(map(self._is_there_again, range(first, first + judged)))
         self._findings.outcomes[Outcome.REPEATED] += repeated
         self._findings.records += count - judged
         self._findings.equal += count - repeated
@@ -224,7 +227,7 @@ class LaneComparison:
         if terms.written_meanwhile.first <= place < terms.written_meanwhile.next:
             self._findings.outcomes[Outcome.PENDING] += 1
         elif place < max(self._destination_start, terms.compacted_to):
-            self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
+            self._count_gone(item.offset)
             self._tell_tally(item, None)
         else:
             self._alignment.take_source([item])
@@ -261,15 +264,34 @@ class LaneComparison:
     def _count_equal(self, item: Item) -> None:
         self._equal_to = max(self._equal_to, item.offset + 1)
         is_repeated = self._is_repeated(item.offset)
-        if is_repeated:
+        if self._is_there_again(item.offset):
             self._findings.outcomes[Outcome.REPEATED] += 1
         else:
             self._findings.equal += 1
         if self._tally is not None:
             self._tally.add(item, source=not is_repeated, destination=True)
 
+    def _count_gone(self, offset: int) -> None:
+        gone = self._terms.gone
+        if self._is_repeated(offset):
+            return
+        self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
+        if len(gone) < GONE_MAX and any(each.has_copy_of(offset) for each in self._terms.kin.behind):
+            gone.add(offset)
+
+    def _is_there_again(self, offset: int) -> bool:
+        """Whether what is found equal is so once more. Where the copy of a pass before is gone it is not, and
+        that is not told any more.
+        """
+        gone = self._terms.gone
+        if offset in gone:
+            gone.remove(offset)
+            self._findings.outcomes[Outcome.GONE_AT_DESTINATION] -= 1
+            return False
+        return self._is_repeated(offset)
+
     def _is_repeated(self, offset: int) -> bool:
-        """Whether a pass before has been found equal there."""
+        """Whether a pass before has judged it."""
         is_copied = self._known is not None and self._known.has_copy_of(offset)
         is_judged = offset < self._terms.repeated_to
         return is_judged and not self._terms.kin.left(offset, is_copied=is_copied)
@@ -381,7 +403,7 @@ class LaneComparison:
             else:
                 self._findings.outcomes[Outcome.LOST] += 1
         elif self._may_be_gone(item, place):
-            self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
+            self._count_gone(item.offset)
         else:
             self._add(DifferenceKind.MISSING, item.offset, place if isinstance(place, int) else None)
 

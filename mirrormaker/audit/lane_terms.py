@@ -42,6 +42,10 @@ class LaneTerms:
     """Whether the record at a source offset is in another lane to the same topic, by the ledger."""
     kin: OtherPasses = field(default_factory=OtherPasses)
     """Of the lane: they may have what this one left out, or left to another lane."""
+    gone: set[int] = field(default_factory=set)
+    """Source offsets whose copies the destination has deleted that passes before wrote, and of which passes
+    behind have others; shared by all passes of the lane.
+    """
 
     def may_be_lost(self, offset: int) -> bool:
         """Whether at most once may have lost the record at a source offset, or not told the ledger of it."""

@@ -210,9 +210,13 @@ def test_what_a_pass_left_out_is_in_another_of_the_lane() -> None:
     assert told(lacking) == [("missing", 1, None), ("missing", 3, None)], "no pass has them"
 
 
-def compare_all(pages: Sequence[Page], there: Sequence[int], count: int) -> Findings:
-    """As a deep audit does with all that the ledger knows of a lane; at the source each record is another."""
-    findings, passes = Findings(), passes_of(pages)
+def compare_all(
+    pages: Sequence[Page], there: Sequence[int], count: int, deleted: Sequence[int] = (), **terms_of_all: Any
+) -> Findings:
+    """As a deep audit does with all that the ledger knows of a lane; at the source each record is another.
+    `deleted`: places where nothing is any more.
+    """
+    findings, passes, gone = Findings(), passes_of(pages), set[int]()
     source, log = items(range(count)), items(there)
     for each in stretches_of(passes, 0, Range(0, count), Range(0, len(log))):
         assert each.known is not None
@@ -222,10 +226,12 @@ def compare_all(pages: Sequence[Page], there: Sequence[int], count: int) -> Find
             delivery=Delivery.AT_LEAST_ONCE,
             repeated_to=each.repeated_to,
             kin=OtherPasses.beside(each.known, passes),
+            gone=gone,
+            **terms_of_all,
         )
         comparison = LaneComparison(terms, findings, each.known, DestinationIndex(passes))
         comparison.take_source(source[slice(*each.source)])
-        comparison.take_destination(log[slice(*each.to)])
+        comparison.take_destination(item for item in log[slice(*each.to)] if item.offset not in deleted)
         comparison.end()
         comparison.strangers.name({})
     return findings
@@ -243,6 +249,25 @@ def test_what_a_process_writes_behind_one_that_took_over_is_there_once() -> None
     )
     assert (told(again), again.outcomes) == ([], {Outcome.REPEATED: 40})
     assert (again.records, again.equal) == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("deleted", "terms", "repeated", "gone"),
+    [
+        (range(4), {"destination_start": 4}, 6, 0),
+        (range(12), {"destination_start": 12}, 0, 2),
+        ([1, 5], {"compacted_to": 20}, 8, 0),
+        ([1, 5, 15], {"compacted_to": 20}, 8, 1),
+        ([12], {"compacted_to": 20}, 9, 0),
+    ],
+)
+def test_of_records_that_are_there_twice_the_destination_may_have_deleted_either_copy(
+    deleted: Sequence[int], terms: dict[str, int], repeated: int, gone: int
+) -> None:
+    findings = compare_all([page(0, 0, 10), page(0, 10, 10)], [*range(10), *range(10)], 10, deleted, **terms)
+    both = sum(each + 10 in deleted for each in deleted)
+    assert (told(findings), findings.records, findings.equal) == ([], 10, 10 - both)
+    assert +findings.outcomes == +Counter({Outcome.REPEATED: repeated, Outcome.GONE_AT_DESTINATION: gone})
 
 
 def test_what_stands_in_the_places_of_a_destination_that_was_made_anew_is_nothing_repeated() -> None:
