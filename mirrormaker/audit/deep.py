@@ -93,7 +93,9 @@ class DeepAudit:
         meets_errors, gone = False, set[int]()
         await self._judge_prior(source, to, number, findings, tally)
         for stretch in self._stretches(source, to, findings if number == 0 else Findings()):
-            expectation = self._expectations.of(source, to, number, known=stretch.known)
+            expectation = self._expectations.of(
+                source, to, number, known=stretch.known, told_to=stretch.repeated_to
+            )
             comparison = LaneComparison(
                 LaneTerms(
                     source=source,

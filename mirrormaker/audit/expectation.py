@@ -94,6 +94,8 @@ class Expectation:
     """Of these, what it knows of the lane of dead letters."""
     places: LanePlaces | None = None
     """Where records are that may be in one lane or another; None: there is one lane."""
+    told_to: int = 0
+    """Source offsets of which a pass before has told what is not expected."""
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     """Of records that are not expected at all."""
     meets_errors: bool = False
@@ -124,8 +126,8 @@ class Expectation:
         if self.is_plain(entry):
             return items
         returned = {item.offset for item in items if self._is_returned(item.offset)}
-        if returned and self.lane == 0:
-            self.outcomes[Outcome.RETURNED] += len(returned)
+        for offset in returned:
+            self._tell(Outcome.RETURNED, offset)
         is_carried = entry.header is not None and entry.header.producer_id in self.carried_ids
         return [
             item._replace(
@@ -136,6 +138,9 @@ class Expectation:
             for item in items
             if item.offset not in returned
         ]
+
+    def _tell(self, outcome: Outcome, offset: int) -> None:
+        self.outcomes[outcome] += self.lane == 0 and offset >= self.told_to
 
     def _is_returned(self, offset: int) -> bool:
         """Whether it came from the destination, and was not copied there once more."""
@@ -186,13 +191,13 @@ class Expectation:
             except RecordError as error:
                 self.meets_errors = True
                 if self.letters is None:
-                    self.outcomes[self._said_of(offset) or Outcome.NOTED] += self.lane == 0
+                    self._tell(self._said_of(offset) or Outcome.NOTED, offset)
                     continue
                 if self._is_any_copied(offset) and not _have_copy(self.parked, offset):
                     continue  # before the file had the steps that it has now
                 sent = [self.letters.record_error(record, str(error))]
             if not sent and not self._is_any_copied(offset):
-                self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
+                self._tell(Outcome.LEFT_OUT, offset)
             made += [record for lane, record in sent if self._is_meant(lane, offset)]
         return _columns_of(made)
 

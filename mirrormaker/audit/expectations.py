@@ -35,9 +35,10 @@ class Expectations:
         is_wide: bool = False,
         tells_filtered: bool = False,
         known: Pass | None = None,
+        told_to: int = 0,
     ) -> Expectation:
         """What the lane of that number should have of the source; `is_wide`: with the others to its topic.
-        `tells_filtered`, `known`: see `Expectation`.
+        `tells_filtered`, `known`, `told_to`: see `Expectation`.
         """
         view = self._view
         route = view.route
@@ -67,6 +68,7 @@ class Expectations:
             with_time=to.topic not in view.timed_destinations,
             with_sums=self._with_sums,
             known=known,
+            told_to=told_to,
             copied=[
                 each for _, there in view.data_lanes(source) for each in view.passes.get((source, there), ())
             ],

@@ -93,6 +93,17 @@ def test_what_no_step_can_process_is_noted_or_still_to_come_where_there_are_no_l
     assert expected.outcomes == {Outcome.NOTED: 7, Outcome.PENDING: 3}
 
 
+def test_what_is_not_expected_is_told_once_though_it_was_read_by_a_pass_before(tmp_path: Path) -> None:
+    compiled, lanes = lanes_of_steps(tmp_path)
+    steps = PartitionSteps(compiled, lanes, PartitionPolicy.SAME, 0)
+    expected = Expectation(steps=steps, told_to=6)
+    assert expected.items(batch(1), WHOLE) == []
+    assert expected.outcomes == {Outcome.NOTED: 4}
+    returned = Expectation(returned=[Range(2, 8)], told_to=6)
+    assert len(returned.items(batch(1), WHOLE)) == 4
+    assert returned.outcomes == {Outcome.RETURNED: 2}
+
+
 def test_what_no_step_can_process_is_due_as_a_letter_unless_a_note_stands_for_it_or_it_was_copied_before(
     tmp_path: Path,
 ) -> None:
