@@ -113,6 +113,7 @@ class SourceRanges:
         """Learn what the source has, and tell of the trouble if there is one."""
         source = partition.source
         try:
+            await self._cluster.refresh({source.topic})  # or these may be offsets of another topic
             topic_id = self._known_topic_id(source)
             start = (await list_offsets(self._cluster, {source: EARLIEST}))[source].offset
             end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
