@@ -64,29 +64,18 @@ class FetchPlanner:
         positions: list[PartitionPosition] = []
         turns: list[FetchTurn] = []
         bound = asked = 0
-        is_alone = len(self._partitions) == 1
-        partition_buffer_bytes = config.lone_buffer_bytes if is_alone else config.partition_buffer_bytes
         pressed = throttled = is_held = False
         topic: TopicRoom | None = None
         for partition in wanted:
             if not partition.may_fetch(now_ms):
                 continue
-            if (
-                partition.buffered_bytes
-                and partition.buffered_bytes + partition.fetch_bytes > partition_buffer_bytes
-            ):
-                pressed = True
-                continue
-            if partition.is_bound and partition.lanes[0].has_enough:
+            if self._has_enough(partition):
                 pressed = True
                 continue
             if self._waits_in_pieces(partition):
                 is_held = True
                 continue
-            wanted_size = partition.fetch_bytes
-            if partition.is_bound:
-                wanted_size = _whole_pieces(wanted_size, config.bound.answer_bytes)
-            size = min(wanted_size, answer_bytes)
+            size = min(self._wanted_size(partition), answer_bytes)
             if room is not NO_BOUND and pace is not None:
                 topic = room.of(partition, pace.kind(partition, now_ms))
                 if topic.bytes is not None:
@@ -113,6 +102,20 @@ class FetchPlanner:
             ),
             linger_ms=max(config.linger_ms, config.bound.linger_ms if bound else 0),
         )
+
+    def _has_enough(self, partition: Partition) -> bool:
+        """Whether it has no room for more, or, where its window holds it back, enough waits to be sent."""
+        config, buffered = self._config, partition.buffered_bytes
+        is_alone = len(self._partitions) == 1
+        buffer_bytes = config.lone_buffer_bytes if is_alone else config.partition_buffer_bytes
+        if buffered and buffered + partition.fetch_bytes > buffer_bytes:
+            return True
+        return partition.is_bound and partition.lanes[0].has_enough
+
+    def _wanted_size(self, partition: Partition) -> int:
+        if partition.is_bound:
+            return _whole_pieces(partition.fetch_bytes, self._config.bound.answer_bytes)
+        return partition.fetch_bytes
 
     def _waits_in_pieces(self, partition: Partition) -> bool:
         """Whether all that waits would go in one request, and came in many answers. Toward a destination that

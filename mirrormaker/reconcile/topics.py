@@ -191,25 +191,36 @@ class TopicReconciler:
             for topic, name in plan.destinations.items()
             if topic not in lacking and topic not in misshapen and topic not in refused
         }
-        obstacles = absent | circling | misshapen | refused | plan.obstacles | lacking
-        for topic in sorted(obstacles.keys() - self.obstacles.keys()):
-            self._news.note("topic_not_copied", topic=topic, reason=obstacles[topic])
-        for topic in sorted(self.obstacles.keys() - obstacles.keys()):
-            self._news.note_end("topic_obstacle_gone", topic=topic)
-        self.obstacles, self.problem, self.topics = obstacles, None, topics
-        self.is_blind = not topics and bool(self._watch.hidden | (obstacles.keys() - absent.keys()))
+        self._tell_obstacles(absent | circling | misshapen | refused | plan.obstacles | lacking)
+        self.problem, self.topics = None, topics
+        self.is_blind = not topics and bool(self._watch.hidden | (self.obstacles.keys() - absent.keys()))
         self.standing = {
             **dict.fromkeys(misshapen, TroubleKind.PARTITION_MISMATCH),
             **dict.fromkeys(plan.hidden, TroubleKind.UNAUTHORIZED),
         }
-        self._claims.claim(route, frozenset().union(*map(plan.written.__getitem__, topics)), shares=shares)
+        self._hand_on(topics, plan.written, shares=shares)
+
+    def _tell_obstacles(self, obstacles: Mapping[str, str]) -> None:
+        """Those that are there now, by source topic; what has come and what has gone is told."""
+        for topic in sorted(obstacles.keys() - self.obstacles.keys()):
+            self._news.note("topic_not_copied", topic=topic, reason=obstacles[topic])
+        for topic in sorted(self.obstacles.keys() - obstacles.keys()):
+            self._news.note_end("topic_obstacle_gone", topic=topic)
+        self.obstacles = obstacles
+
+    def _hand_on(
+        self, topics: Mapping[str, str], written: Mapping[str, frozenset[str]], *, shares: bool
+    ) -> None:
+        """Have copied what no other route writes, and no pause or edit holds back by now."""
+        route = self._terms.route.name
+        self._claims.claim(route, frozenset().union(*(written[topic] for topic in topics)), shares=shares)
         granted = self._claims.granted(route)
         self._on_topics(
             {
                 topic: name
                 for topic, name in topics.items()
                 if topic not in self._paused
-                and plan.written[topic] <= granted
+                and written[topic] <= granted
                 and self._terms.naming.selects(topic)
             }
         )
