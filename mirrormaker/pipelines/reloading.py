@@ -118,16 +118,8 @@ def reload_windows(
     quarantined = quarantine.add_lacking(
         malformed.where(_inside(f.col("timestamp"), span)) if is_timed else malformed
     )
-    frames = apply_steps(
-        pipeline, decoded.rows.where(_inside(f.col("time"), span)) if by_time else decoded.rows
-    )
-    windows: list[str] = []
-    written: dict[str, int] = {}
-    for number, sink in sinks:
-        frame = frames[source_of(pipeline.sinks[number], pipeline.steps)]
-        replaced, count = sink.replace(span, _within(frame, span, sink.window_columns))
-        windows += replaced
-        written[sink_name(number, pipeline.sinks[number])] = count
+    rows = decoded.rows.where(_inside(f.col("time"), span)) if by_time else decoded.rows
+    windows, written = _write_anew(pipeline, sinks, apply_steps(pipeline, rows), span)
     offsets = {
         topic: {number: (starts[topic][number], end) for number, end in parts.items()}
         for topic, parts in ends.items()
@@ -136,6 +128,23 @@ def reload_windows(
     return Reloaded(
         windows=tuple(sorted(windows)), rows=written, rows_quarantined=quarantined, offsets=offsets
     )
+
+
+def _write_anew(
+    pipeline: PipelineSpec,
+    sinks: Iterable[tuple[int, Sink]],
+    frames: Mapping[str, DataFrame],
+    span: Span,
+) -> tuple[list[str], dict[str, int]]:
+    """The windows of the span, in each of the sinks; how many rows they have now, by sink."""
+    windows: list[str] = []
+    written: dict[str, int] = {}
+    for number, sink in sinks:
+        frame = frames[source_of(pipeline.sinks[number], pipeline.steps)]
+        replaced, count = sink.replace(span, _within(frame, span, sink.window_columns))
+        windows += replaced
+        written[sink_name(number, pipeline.sinks[number])] = count
+    return windows, written
 
 
 def _find_starts(

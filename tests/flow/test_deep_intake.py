@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -275,12 +276,8 @@ def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:
     assert told["parked.error"] == b"not that one"
 
 
-@pytest.mark.parametrize(("gather_bytes", "position"), [(0, 0), (0, 4), (50_000, 4)])
-def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
-    gather_bytes: int, position: int
-) -> None:
-    answer = build(0) + build(3, 5, size=10_000) + build(8)
-    bounds = config(deep=not gather_bytes, gather_bytes=gather_bytes, decoded_bytes_max=20_000)
+def note_of_obstacle(answer: bytearray, position: int, bounds: IntakeConfig) -> Any:
+    """Of records 3 to 7, which are never decoded: they are an obstacle, or left out with this note."""
     held = take(answer, position, bounds)
     first = max(position, 3)
     assert numbers_of(held.chunks) == ({} if position else {0: [0, 1, 2]})
@@ -290,8 +287,17 @@ def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
     noted = take(answer, position, replace(bounds, aside=aside(SKIPPING)))
     assert numbers_of(chunk for chunk in noted.chunks if not chunk.lane)[0][-3:] == [8, 9, 10]
     (note,) = [record for chunk in noted.chunks if chunk.lane for record in records_of(chunk)]
-    assert json.loads(note.value or b"")["last_offset"] == 7
     assert (noted.position, noted.left_out) == (11, {first: TroubleKind.OVERSIZE})
+    return json.loads(note.value or b"")
+
+
+@pytest.mark.parametrize(("gather_bytes", "position"), [(0, 0), (0, 4), (50_000, 4)])
+def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
+    gather_bytes: int, position: int
+) -> None:
+    answer = build(0) + build(3, 5, size=10_000) + build(8)
+    bounds = config(deep=not gather_bytes, gather_bytes=gather_bytes, decoded_bytes_max=20_000)
+    assert note_of_obstacle(answer, position, bounds)["last_offset"] == 7
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -303,18 +309,8 @@ def test_messages_of_old_formats_that_are_never_unpacked_are_an_obstacle_or_note
     large = [Record(3 + each, each if magic else -1, kind, None, bytes(10_000), ()) for each in range(5)]
     wrapper = build_message_set(large, magic, Codec.GZIP)
     answer, bounds = build(0) + wrapper + build(8), config(decoded_bytes_max=20_000)
-    held = take(answer, position, bounds)
-    first = max(position, 3)
-    assert numbers_of(held.chunks) == ({} if position else {0: [0, 1, 2]})
-    assert held.obstacle is not None
-    assert (held.position, held.obstacle.offset, held.obstacle.next_offset) == (first, first, 8)
-    assert (held.obstacle.kind, held.damage) == (TroubleKind.OVERSIZE, None)
-    noted = take(answer, position, replace(bounds, aside=aside(SKIPPING)))
-    assert numbers_of(chunk for chunk in noted.chunks if not chunk.lane)[0][-3:] == [8, 9, 10]
-    (note,) = [record for chunk in noted.chunks if chunk.lane for record in records_of(chunk)]
-    told = json.loads(note.value or b"")
-    assert (told["last_offset"], told["timestamp_ms"]) == (7, 4 if magic else -1)
-    assert (noted.position, noted.left_out) == (11, {first: TroubleKind.OVERSIZE})
+    note = note_of_obstacle(answer, position, bounds)
+    assert (note["last_offset"], note["timestamp_ms"]) == (7, 4 if magic else -1)
     assert take(answer, 8, bounds).left_out == {}
     (chunk,) = take(answer, 8, bounds).chunks
     assert chunk.first_offset == 8

@@ -105,7 +105,8 @@ def test_every_batch_is_taken_once_in_order_however_answers_arrive(seed: int, si
     assert sent_ahead or size == 20_000
 
 
-def test_an_answer_of_another_log_is_thrown_away() -> None:
+def begun() -> tuple[ReadAhead, Reader, Source]:
+    """A first answer has been taken."""
     ahead, reader = ReadAhead(), Reader()
     source = Source(Random(1))
     source.grow(40)
@@ -113,6 +114,11 @@ def test_an_answer_of_another_log_is_thrown_away() -> None:
     assert first is not None
     ahead.arrived(first, source.read(first))
     reader.take_all(ahead)
+    return ahead, reader, source
+
+
+def test_an_answer_of_another_log_is_thrown_away() -> None:
+    ahead, reader, source = begun()
     inline = ahead.begin(reader.position, 500, source.end)
     second = ahead.begin(reader.position, 500, source.end)
     assert inline is not None
@@ -130,13 +136,7 @@ def test_an_answer_of_another_log_is_thrown_away() -> None:
 
 
 def test_nothing_is_sent_ahead_near_the_end_and_one_that_goes_back_begins_anew() -> None:
-    ahead, reader = ReadAhead(), Reader()
-    source = Source(Random(1))
-    source.grow(40)
-    first = ahead.begin(0, 500, source.end)
-    assert first is not None
-    ahead.arrived(first, source.read(first))
-    reader.take_all(ahead)
+    ahead, reader, source = begun()
     assert ahead.begin(reader.position, 1 << 20, source.end) is not None
     assert ahead.begin(reader.position, 1 << 20, source.end) is None
     back = ahead.begin(0, 500, source.end)
@@ -148,13 +148,7 @@ def test_nothing_is_sent_ahead_near_the_end_and_one_that_goes_back_begins_anew()
 def test_damage_is_handed_on_where_it_is_next_and_fetched_again_where_it_was_sent_for_ahead(
     damage: tuple[int, int],
 ) -> None:
-    ahead, reader = ReadAhead(), Reader()
-    source = Source(Random(1))
-    source.grow(40)
-    first = ahead.begin(0, 500, source.end)
-    assert first is not None
-    ahead.arrived(first, source.read(first))
-    reader.take_all(ahead)
+    ahead, reader, source = begun()
     inline, second = (ahead.begin(reader.position, 500, source.end) for _ in range(2))
     assert inline is not None
     assert second is not None

@@ -28,7 +28,7 @@ from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.table_files import AS_NAMED
 from mirrormaker.pipelines.windows import columns_of
 from mirrormaker.spark.jobs.window_files import Sizes, can_go_together, name_as_table, stage_together
-from mirrormaker.topology.model import FileSink, Topology
+from mirrormaker.topology.model import FileSink, PipelineSpec, Topology
 
 FILE_BYTES = 128 << 20
 FILES_MIN = 4
@@ -53,16 +53,21 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
             held(topology, pipeline, SystemClock(), end_at_once),
             PipelineFolder(topology.data_dir, pipeline.name).locked(lambda: time.monotonic() < until),
         ):
-            for sink in pipeline.sinks:
-                if isinstance(sink.target, FileSink):
-                    layout = TableLayout(format=sink.target.format.value, options=sink.options)
-                    table = Table(spark, sink.target.path, layout)
-                    table.recover()
-                    for name, count in compact(spark, table, file_bytes, files_min).items():
-                        figures[name] += count
+            for table in _tables(spark, pipeline):
+                table.recover()
+                for name, count in compact(spark, table, file_bytes, files_min).items():
+                    figures[name] += count
     except HeldElsewhereError as error:
         return {**figures, "left": error.reason}
     return figures
+
+
+def _tables(spark: SparkSession, pipeline: PipelineSpec) -> Iterator[Table]:
+    """Those of files that it loads."""
+    for sink in pipeline.sinks:
+        if isinstance(sink.target, FileSink):
+            layout = TableLayout(format=sink.target.format.value, options=sink.options)
+            yield Table(spark, sink.target.path, layout)
 
 
 def _problems(arguments: Mapping[str, str]) -> Iterator[str]:
