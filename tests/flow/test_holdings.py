@@ -136,7 +136,7 @@ def test_a_topic_that_is_another_one_has_not_lost_its_end_though_the_source_tell
         return SimpleNamespace(kind=stood[source]) if source in stood else None
 
     books = SimpleNamespace(begin=ignore)
-    begun = {SOURCE: SimpleNamespace(epochs=None)}
+    begun = {SOURCE: SimpleNamespace(epochs=None, returned=None)}
     engine.machine.assign = lambda _: engine.machine.partitions.update(begun)
     holdings = holdings_of(engine, member, standing, books)
     holdings._successors.notice([SOURCE])
