@@ -50,7 +50,7 @@ def translate(
     which on a route back, at work now, has still to bring what was born there; None where there is no such
     route.
     """
-    told = _translate(offset, there, back)
+    told = _translate(offset, there, back, start)
     if there is not None and told.offset is not None and _is_ahead(offset, there, back):
         told = replace(told, standing=Standing.BEYOND, is_exact=False)
     if pending is not None and told.offset is not None:
@@ -112,10 +112,10 @@ def _is_ahead(offset: int, there: LaneLedger, back: LaneLedger | None) -> bool:
     return (known if back is None else mirrored_until(back, known)) < offset
 
 
-def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -> Translation:
+def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None, start: int) -> Translation:
     if back is None or not len(back):
         return NOTHING_KNOWN if there is None else there.forward(offset)
-    found = [_forward(offset, there, back), _backward(offset, there, back)]
+    found = [_forward(offset, there, back, start), _backward(offset, there, back)]
     candidates = [each.candidate for each in found if each.candidate is not None]
     if candidates:
         return min(candidates, key=_place)
@@ -130,19 +130,33 @@ def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -
     )
 
 
-def _forward(offset: int, there: LaneLedger | None, back: LaneLedger) -> _Found:
+def _forward(offset: int, there: LaneLedger | None, back: LaneLedger, start: int) -> _Found:
     if there is None or there.to_first is None:
         return _Found()
     told = there.forward(offset)
     while (unsure := _unsure_from(told, back)) is not None:
         told = there.forward(unsure)
     if told.standing is Standing.BEFORE:
-        return _Found(candidate=Translation(offset=there.to_first, standing=Standing.BETWEEN))
+        return _Found(candidate=_first_there(offset, there, there.to_first, back, start))
     if told.offset is None:
         return _Found()
     if told.standing in _ENDS or told.offset == there.to_next:
         return _Found(end=told)
     return _Found(candidate=told)
+
+
+def _first_there(offset: int, there: LaneLedger, to_first: int, back: LaneLedger, start: int) -> Translation:
+    """Where the first record is that came by the route, for whoever stands before all that its ledger tells
+    of. Copies that it does not tell of may stand before that: of what has not come here by the way back, and
+    where that one's ledger tells of nothing, or that records came back.
+    """
+    untold: list[tuple[int, int]] = []
+    if mirrored_until(back, offset) < (there.first or 0):
+        around = ((start, back.first or 0), (back.next or 0, to_first))
+        untold = _spans([*around, *back.came_back(start, to_first)], start, to_first)
+    if untold:
+        return Translation(offset=untold[0][0], standing=Standing.UNRECORDED, is_exact=False)
+    return Translation(offset=to_first, standing=Standing.BETWEEN)
 
 
 def _backward(offset: int, there: LaneLedger | None, back: LaneLedger) -> _Found:
@@ -200,7 +214,7 @@ def read_again(
 def _untold_again(
     offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None, end: int | None
 ) -> int:
-    """How many of these are records of the other side, at the most, whose copies no ledger tells of."""
+    """How many of these were copied at the most without that a ledger tells of it."""
     if there is None or back is None:
         return 0
     copies = [(0, there.first or 0), *there.came_back(0, offset)]
@@ -208,9 +222,11 @@ def _untold_again(
     untold = _length(_spans([*copies, *told], 0, offset)) - _length(told)
     if end is None or not untold:
         return untold
-    known = [(run.to, run.to + run.length) for run in _runs(there)]
-    known += ((page.first, page.next) for page in back.pages())
-    return min(untold, max(end - continues_at, 0) - _length(_spans(known, continues_at, end)))
+    came = [(run.to, run.to + run.length) for run in _runs(there)]
+    pages = [(page.first, page.next) for page in back.pages()]
+    unknown = max(end - continues_at, 0) - _length(_spans([*came, *pages], continues_at, end))
+    returned = back.came_back(continues_at, there.to_first or 0)
+    return min(untold, unknown + _length(_spans(returned, continues_at, end)))
 
 
 def read_again_at_most(

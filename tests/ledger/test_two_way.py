@@ -212,6 +212,24 @@ def test_whoever_changes_sides_while_both_ways_lag_misses_nothing_and_is_told_wh
                 assert passed.isdisjoint(there.records[told.offset : told.offset + 1])
 
 
+def test_nobody_misses_copies_there_that_no_ledger_tells_of() -> None:
+    """Who copied was killed before it was written down, and another went on."""
+    for goes_on in (False, True):
+        pair = Pair()
+        pair.write(0, 10)
+        pair.switch(1)
+        pair.write(1, 10)
+        pair.copy(0, 5, is_told=False)
+        pair.copy(0, 5)
+        if goes_on:
+            pair.copy(1, 20)
+        home, standby = pair.places
+        told = [translate(offset, home.ledger, standby.ledger) for offset in (5, 10, 12, 14, 15, 17)]
+        places = [(each.offset, each.is_exact) for each in told]
+        assert places == [(5, True), *[(10, False)] * 3, (15, True), (17, True)]
+        assert read_again(12, 10, home.ledger, standby.ledger, len(home.records)) == 2
+
+
 def test_where_routes_began_late_groups_that_are_as_far_are_told_exactly() -> None:
     """What both had before neither ledger tells of, and nothing of it has come to the other side."""
     pair = Pair()
