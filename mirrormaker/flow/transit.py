@@ -159,7 +159,7 @@ class _PartitionWork:
                 base,
                 deep=reason is not None,
                 deep_reason=reason or DeepReason.FORCED,
-                is_shallow=self._route.copy is CopyMode.SHALLOW and not self._is_heartbeats,
+                is_shallow=self._route.copy is CopyMode.SHALLOW and reason is None,
                 origins=None if self._is_heartbeats else base.origins,
                 codec=CODECS[self._route.compression],
                 gather_bytes=min(base.gather_bytes, limit.split_bytes),

@@ -8,18 +8,26 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.flow.batch_limits import BatchLimits
+from mirrormaker.flow.chunk import Frame
+from mirrormaker.flow.exchange import FetchedPartition
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.transit import RouteTransit
 from mirrormaker.flow.ways import Ways, in_turn
 from mirrormaker.topology.model import (
+    ClusterName,
+    CopyMode,
     DropParts,
     FailurePolicies,
     PartitionPolicy,
     RecordErrorPolicy,
+    RouteName,
     RouteSpec,
     TopicSelection,
     TransformSpec,
 )
+from tests.flow.test_intake import ONE_BY_ONE, SIZE_MAX, build, records_of
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 12])
@@ -95,3 +103,24 @@ def test_who_parks_where_copies_of_another_topic_may_be_has_producer_ids_of_its_
     )
     transit = RouteTransit(route, BatchLimits())
     assert transit.ways("orders").lanes(0, lambda _: 1).is_merged == is_merged
+
+
+@pytest.mark.parametrize("copy", [CopyMode.AUTO, CopyMode.SHALLOW])
+def test_batches_pass_again_once_nothing_of_them_went_by_another_policy(copy: CopyMode) -> None:
+    """Also where nothing is to be decoded: that would stand for good otherwise."""
+    source, to = TopicPartition("orders", 0), TopicPartition("jfk.orders", 0)
+    topics = TopicSelection(include=("orders",))
+    route = RouteSpec(
+        name=RouteName("r"), source=ClusterName("jfk"), destination=ClusterName("a"), topics=topics, copy=copy
+    )
+    partition = Partition(source, (to,), 0, 0, SIZE_MAX)
+    partition.former = (FormerLanes(to.topic, (0, 2, 0), PartitionPolicy.ROUND_ROBIN),)
+    transit = RouteTransit(route, BatchLimits())
+    crossed = []
+    for batch in (build(0), build(3)):
+        answer = FetchedPartition(source=source, offset=partition.position, records=batch, source_end=6)
+        intake = transit.take(partition, answer, ONE_BY_ONE, Frame(len(batch)))
+        crossed.append([each.key for chunk in intake.chunks for each in records_of(chunk)])
+        partition.position = intake.position
+    assert crossed == [[b"key-0", b"key-2"], [b"key-3", b"key-4", b"key-5"]]
+    assert not intake.deep
