@@ -2,7 +2,8 @@
 
 Three things bring a source's oldest record nearer to what a route copies, and the nearest counts:
 - Age. A record goes `retention.ms` after its timestamp; so time is won as fast as the route comes forward in
-  the time of records: at a second each second the distance stays.
+  the time of records: at a second each second the distance stays. Times that go back, as those of
+  several producers do, are no pace.
 - Size. Of a partition `retention.bytes` are kept, and what is written beyond what is copied uses that up.
 - What is seen: where the settings are not told, how fast the source's start comes on.
 
@@ -116,7 +117,7 @@ def _by_age(now: Standing, then: Standing, retention_ms: int | None) -> Risk | N
     left_ms = max(now.oldest_ms + retention_ms - now.at_ms, 0)
     if not left_ms or then.oldest_ms is None or now.at_ms == then.at_ms:
         return _after(left_ms, Cause.AGE)
-    closing = 1 - _pace(then.oldest_ms, now.oldest_ms, then, now)
+    closing = 1 - max(_pace(then.oldest_ms, now.oldest_ms, then, now), 0)
     return _after(left_ms / closing, Cause.AGE) if closing > 0 else None
 
 

@@ -53,6 +53,14 @@ def test_one_that_comes_forward_as_fast_as_time_goes_loses_nothing(speed: int) -
     assert catches_up.risk(Retention(ms=HOUR_MS)) is None
 
 
+def test_times_that_go_back_are_no_pace() -> None:
+    """Of two producers whose times are apart, the second one's record waits now."""
+    back = course(standing(0, 0, 100, oldest_ms=0), standing(1_000, 10, 100, oldest_ms=-HOUR_MS))
+    week_ms = 7 * 24 * HOUR_MS
+    risk = back.risk(Retention(ms=week_ms))
+    assert risk == Risk(seconds=(week_ms - HOUR_MS - 1_000) / 1000, cause=Cause.AGE)
+
+
 def test_what_is_past_its_time_may_go_any_moment_however_fast_copying_is() -> None:
     late = course(*(standing(at, at, 10**9, oldest_ms=at * 5 - 3 * HOUR_MS) for at in (0, 10_000)))
     assert late.risk(Retention(ms=HOUR_MS)) == Risk(seconds=0.0, cause=Cause.AGE)
