@@ -390,3 +390,10 @@ def test_sound_entries_within_the_length_that_a_damaged_one_says_are_shown(
         found = dump({LOG: before + damaged[:8] + length.to_bytes(4, "big") + damaged[12:] + behind}, LOG)
         assert [damage.position for damage in damages(found)] == [len(before)], more
         assert sum(isinstance(each, DumpLine) for each in found[1:]) == len(entries) - 1, more
+
+
+@pytest.mark.timeout(60)
+def test_numbers_behind_damage_are_not_looked_into_one_by_one() -> None:
+    """In each an old message could begin."""
+    numbers = b"".join(number.to_bytes(8, "big") for number in range(1 << 18))
+    assert len(damages(dump({LOG: b"\xff" * 40 + numbers + OLD[0]}, LOG))) == 1
