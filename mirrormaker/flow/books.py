@@ -113,8 +113,10 @@ class BucketBooks(Protocol):
 class Books(Protocol):
     """Stepped on the copier's event loop."""
 
-    async def introduce(self, producer_id: int) -> None:
-        """Under this id, which nobody has used before, records are about to be sent. Raises nothing."""
+    async def introduce(self, producer_id: int, on_failure: Callable[[str], None]) -> None:
+        """Under this id, which nobody has used before, records are about to be sent. `on_failure` is told why
+        that is not written down yet. Raises nothing.
+        """
         ...
 
     def begin(self, assignments: Iterable[Assignment], read: Mapping[TopicPartition, ReadSoFar]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
@@ -61,12 +62,12 @@ class DestinationWriter:
         on_acknowledged: Callable[[], None],
         on_fact: Callable[[Fact], None],
         obtain_identity: Callable[[ProducerKey], Awaitable[ProducerIdentity]] | None = None,
-        introduce: Callable[[int], Awaitable[None]] | None = None,
+        introduce: Callable[[int, Callable[[str], None]], Awaitable[None]] | None = None,
         find_held: Callable[[Collection[str]], Collection[str]] = lambda topics: (),
     ) -> None:
         """`obtain_identity`: where producer ids come from; by default any that nobody has used.
-        `introduce`: takes each before it is used. `find_held`: of the topics that are written, those that
-        nothing is to be sent to for now.
+        `introduce`: takes each before it is used, and what takes why that is put off. `find_held`: of the
+        topics that are written, those that nothing is to be sent to for now.
         """
         self._obtain_identity = obtain_identity
         self._introduce = introduce
@@ -212,8 +213,11 @@ class DestinationWriter:
         else:
             identity = await self._obtain_identity(key)
         if self._introduce is not None:
-            await self._introduce(identity.producer_id)
+            await self._introduce(identity.producer_id, partial(self._tell_put_off, key))
         return identity
+
+    def _tell_put_off(self, key: ProducerKey, said: str) -> None:
+        self._machine.producer_failed(key, ProducerProblem(said, None, 1))
 
 
 class ProduceLink:

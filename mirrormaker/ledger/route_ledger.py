@@ -246,7 +246,7 @@ class RouteLedger:
 
     # ---- what the copier tells; see `Books`
 
-    async def introduce(self, producer_id: int) -> None:
+    async def introduce(self, producer_id: int, on_failure: Callable[[str], None]) -> None:
         if self._delivery is not Delivery.AT_LEAST_ONCE:
             return  # nothing is copied twice
         self._producers.add(producer_id)
@@ -261,6 +261,7 @@ class RouteLedger:
                 return
             else:
                 failures += 1
+                on_failure(self.problem or LEDGER_TOPIC)
         self._unnoted.add(producer_id)
 
     def begin(self, assignments: Iterable[Assignment], read: Mapping[TopicPartition, ReadSoFar]) -> None:

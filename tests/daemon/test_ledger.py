@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -138,7 +138,9 @@ def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
     monkeypatch.setattr(KeptTopic, "put", put_late)
     monkeypatch.setattr(KeptTopic, "read_to_end", read_late)
     (route,) = load_topology(mirror(*clusters).file).routes
-    assert asyncio.run(introduced(route, *clusters)) == {7, 8}
+    told: list[str] = []
+    assert asyncio.run(introduced(route, *clusters, told.append)) == {7, 8}
+    assert told == ["not written in time"]
 
 
 def test_a_ledger_that_is_on_its_way_is_not_read_yet(
@@ -158,7 +160,7 @@ def test_a_ledger_that_is_on_its_way_is_not_read_yet(
         async with Cluster(source.bootstrap) as near, Cluster(destination.bootstrap) as far:
             ledger = RouteLedger(route, near, far, SystemClock())
             running = asyncio.create_task(ledger.run())
-            await ledger.introduce(7)
+            await ledger.introduce(7, pytest.fail)
             assert not ledger.is_read
             may_end.set()
             await until(lambda: ledger.is_read)
@@ -303,16 +305,18 @@ async def at_work(ledger: RouteLedger) -> AsyncIterator[None]:
         await asyncio.wait([running])
 
 
-async def introduced(route: RouteSpec, source: EmbeddedCluster, destination: EmbeddedCluster) -> set[int]:
+async def introduced(
+    route: RouteSpec, source: EmbeddedCluster, destination: EmbeddedCluster, on_failure: Callable[[str], None]
+) -> set[int]:
     """The producers that the ledger tells of as soon as one has been introduced by a process that has just
     begun, and another by one that has lost the ledger once.
     """
     async with Cluster(source.bootstrap) as near, Cluster(destination.bootstrap) as far:
         ledger = RouteLedger(route, near, far, SystemClock())
         running = asyncio.create_task(ledger.run())
-        await ledger.introduce(7)
+        await ledger.introduce(7, on_failure)
         await until(lambda: ledger.problem is not None)
-        await ledger.introduce(8)
+        await ledger.introduce(8, on_failure)
         running.cancel()
         return set((await find_ledger(far)).producers(near.cluster_id))
 

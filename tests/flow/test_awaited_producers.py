@@ -35,12 +35,19 @@ COPYING = Standing(state="copying")
 NO_RIGHT = "CLUSTER_AUTHORIZATION_FAILED: the mirror lacks the right to IdempotentWrite cluster 'a cluster'"
 ORIGINS = "topic __mirrormaker_origins"
 Obtain = Callable[[ProducerKey], Awaitable[ProducerIdentity]]
+Introduce = Callable[[int, Callable[[str], None]], Awaitable[None]]
 
 
 class Writing:
     """Two partitions and their writer, toward a scripted node."""
 
-    def __init__(self, cluster: Cluster, tasks: asyncio.TaskGroup, obtain: Obtain | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        tasks: asyncio.TaskGroup,
+        obtain: Obtain | None = None,
+        introduce: Introduce | None = None,
+    ) -> None:
         self.facts: list[Fact] = []
         self.machine = FlowMachine(FlowConfig())
         self.writer = DestinationWriter(
@@ -51,6 +58,7 @@ class Writing:
             on_acknowledged=lambda: None,
             on_fact=self.facts.append,
             obtain_identity=obtain,
+            introduce=introduce,
         )
         self.machine.set_leaders(dict.fromkeys(COPIES, BrokerId(1)))
         self.machine.assign(
@@ -142,6 +150,32 @@ def test_an_id_that_cannot_be_registered_is_shown_and_told_where_a_right_is_miss
             assert writing.standings == {standing}
             mended.set()
             await until(lambda: writing.standings == {COPYING})
+            writing.performing.cancel()
+
+    run(main)
+
+
+def test_why_an_id_is_not_noted_yet_is_shown_while_its_partitions_wait_for_that() -> None:
+    """As where the destination has no room."""
+
+    async def main() -> None:
+        mended = asyncio.Event()
+
+        async def introduce(_: int, on_failure: Callable[[str], None]) -> None:
+            on_failure("not written within 10000 ms")
+            await mended.wait()
+
+        async with (
+            serving([ProducingPeer()], partitions=2) as scripted,
+            Cluster(scripted.bootstrap, backoff=QUICK) as cluster,
+            asyncio.TaskGroup() as tasks,
+        ):
+            writing = Writing(cluster, tasks, introduce=introduce)
+            waiting = Standing(state="awaiting_producer", problem="destination: not written within 10000 ms")
+            await until(lambda: writing.standings == {waiting})
+            mended.set()
+            await until(lambda: writing.standings == {COPYING})
+            assert writing.facts == []
             writing.performing.cancel()
 
     run(main)
