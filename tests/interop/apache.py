@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -55,72 +55,61 @@ def _wait_until_forgotten(zookeeper_connect: str) -> None:
         client.close()
 
 
-class ApacheKafka:
-    """One broker of Apache Kafka, its data in `directory`/data unless `settings` say otherwise; returns from
-    `with` when it is in its own metadata.
+class KafkaProcess:
+    """One node, its data in `directory`/data unless `settings` say otherwise; returns from `with` when it
+    answers. `options`: of Java.
     """
 
     def __init__(
         self,
+        address: HostPort,
         classpath: str,
-        zookeeper_connect: str,
         directory: Path,
+        settings: Mapping[str, object],
         *,
-        settings: Mapping[str, object] | None = None,
-        knows_versions: bool = True,
+        options: Sequence[str] = (),
     ) -> None:
-        self.address = HostPort("127.0.0.1", free_ports(1)[0])
-        self.bootstrap = (self.address,)
-        self._directory = directory
-        self._zookeeper_connect = zookeeper_connect
-        self._knows_versions = knows_versions
-        self._broker: ChildProcess | None = None
+        self.address = address
+        self.bootstrap = (address,)
+        self.java = [*JAVA, "-Xmx512m", *options, "-cp", classpath]
+        self.properties = directory / "server.properties"
         all_settings = {
-            "broker.id": 1,
-            "host.name": self.address.host,
-            "port": self.address.port,
-            "listeners": f"PLAINTEXT://{self.address}",
-            "zookeeper.connect": zookeeper_connect,
             "log.dirs": directory / "data",
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 3,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
-            **(settings or {}),
+            **settings,
         }
-        self._properties = directory / "server.properties"
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in all_settings.items()))
-        logging = directory / "log4j.properties"
-        logging.write_text(_LOG4J)
-        java = [*JAVA, "-Xmx512m", f"-Dlog4j.configuration=file:{logging}", "-cp", classpath]
-        self._command = [*java, "kafka.Kafka", str(self._properties)]
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in all_settings.items()))
+        self._log = directory / "kafka.log"
+        self._process: ChildProcess | None = None
 
     def start(self) -> None:
-        """Start the broker, once ZooKeeper has forgotten one that died, and wait for it."""
-        _wait_until_forgotten(self._zookeeper_connect)
-        self._broker = ChildProcess.start("apache kafka", self._command, self._directory / "kafka.log")
+        """Start it, and wait until it answers."""
+        command = [*self.java, "kafka.Kafka", str(self.properties)]
+        self._process = ChildProcess.start("apache kafka", command, self._log)
         try:
-            self._broker.wait_until(self._answers, timeout_ms=60_000)
+            self._process.wait_until(self.answers, timeout_ms=60_000)
         except EmbeddedError:
             self.kill()
             raise
 
     def stop(self) -> None:
-        """End the broker cleanly."""
-        if self._broker is not None:
-            self._broker.stop(timeout_ms=30_000)
-            self._broker = None
+        """End it cleanly."""
+        if self._process is not None:
+            self._process.stop(timeout_ms=30_000)
+            self._process = None
 
     def kill(self) -> None:
-        """End the broker as a crash of its process does."""
-        if self._broker is not None:
-            self._broker.kill()
-            self._broker = None
+        """End it as a crash of its process does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
 
-    def _answers(self) -> bool:
-        if not self._knows_versions:
-            return accepts(self.address)  # such a broker is in no metadata before there is a topic
+    def answers(self) -> bool:
+        """Whether it is in its own metadata."""
         command = ["kcat", "-b", str(self.address), "-L", "-m", "2"]
         listing = subprocess.run(command, capture_output=True, text=True, check=False)
         return "1 brokers:" in listing.stdout
@@ -131,3 +120,41 @@ class ApacheKafka:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class ApacheKafka(KafkaProcess):
+    """A broker that keeps its metadata in ZooKeeper."""
+
+    def __init__(
+        self,
+        classpath: str,
+        zookeeper_connect: str,
+        directory: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        knows_versions: bool = True,
+    ) -> None:
+        address = HostPort("127.0.0.1", free_ports(1)[0])
+        self._zookeeper_connect = zookeeper_connect
+        self._knows_versions = knows_versions
+        own = {
+            "broker.id": 1,
+            "host.name": address.host,
+            "port": address.port,
+            "listeners": f"PLAINTEXT://{address}",
+            "zookeeper.connect": zookeeper_connect,
+        }
+        logging = directory / "log4j.properties"
+        logging.write_text(_LOG4J)
+        options = [f"-Dlog4j.configuration=file:{logging}"]
+        super().__init__(address, classpath, directory, {**own, **(settings or {})}, options=options)
+
+    def start(self) -> None:
+        """Start it once ZooKeeper has forgotten one that died, and wait until it answers."""
+        _wait_until_forgotten(self._zookeeper_connect)
+        super().start()
+
+    def answers(self) -> bool:
+        if not self._knows_versions:
+            return accepts(self.address)  # such a broker is in no metadata before there is a topic
+        return super().answers()
