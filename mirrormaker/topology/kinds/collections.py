@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import yaml
 
 from mirrormaker.topology.document import INT, Place, line_of
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, T, UnreadableError, unexpected
 from mirrormaker.topology.kinds.numbers import read_number
+
+K = TypeVar("K")
 
 
 class ListOf(Kind[tuple[T, ...]]):
@@ -78,8 +81,8 @@ class Several(Kind[tuple[T, ...]]):
         return self._list.render(value)
 
 
-class MapOf(Kind[Mapping[str, T]]):
-    """A mapping whose keys are names; what is unreadable is reported and left out."""
+class _Mapping(Kind[Mapping[K, T]]):
+    """What is unreadable of it is reported and left out."""
 
     def __init__(self, name: str, value: Kind[T]) -> None:
         """`name` says for people what the keys are."""
@@ -91,8 +94,12 @@ class MapOf(Kind[Mapping[str, T]]):
         return f"mapping: {self.name} -> {self.value.words}"
 
     @property
-    def stand_in(self) -> Mapping[str, T]:
+    def stand_in(self) -> Mapping[K, T]:
         return {}
+
+
+class MapOf(_Mapping[str, T]):
+    """A mapping whose keys are names."""
 
     def read(self, place: Place) -> Mapping[str, T]:
         if not isinstance(place.node, yaml.MappingNode):
@@ -112,21 +119,8 @@ class MapOf(Kind[Mapping[str, T]]):
         return "{" + ", ".join(f"{key}: {self.value.render(item)}" for key, item in value.items()) + "}"
 
 
-class NumberedOf(Kind[Mapping[int, T]]):
+class NumberedOf(_Mapping[int, T]):
     """A mapping whose keys are whole numbers from 0 on."""
-
-    def __init__(self, name: str, value: Kind[T]) -> None:
-        """`name` says for people what the keys are."""
-        self.name = name
-        self.value = value
-
-    @property
-    def words(self) -> str:
-        return f"mapping: {self.name} -> {self.value.words}"
-
-    @property
-    def stand_in(self) -> Mapping[int, T]:
-        return {}
 
     def read(self, place: Place) -> Mapping[int, T]:
         if not isinstance(place.node, yaml.MappingNode):
