@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from broker.embedded import EmbeddedCluster
 from broker.types import HostPort
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory, until
@@ -154,6 +155,12 @@ class MirrorFactory:
 def _end(mirror: MirrorProcess) -> None:
     if mirror.process is not None and mirror.process.poll() is None:
         mirror.kill()
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    """A source and a destination, of a node each."""
+    return cluster("jfk"), cluster("aggregate")
 
 
 @pytest.fixture

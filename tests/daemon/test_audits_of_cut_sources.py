@@ -11,18 +11,12 @@ import pytest
 
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
-from tests.conftest import ClusterFactory
 from tests.daemon.audits import audit, found
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.tampered_logs import altered_value, dropped, tamper
 from tests.daemon.test_failure_policies import copied, lose_data, lose_end_and_position, notes, wait_halted
 from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import consume, produce
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 @pytest.mark.parametrize(

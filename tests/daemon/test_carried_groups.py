@@ -29,11 +29,6 @@ from tests.programs import run_program
 SYNC: dict[str, Any] = {"groups": {"include": ["read.*"], "interval_ms": 200}}
 
 
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
-
-
 def reader(cluster: Brokers, group: str) -> Consumer:
     return Consumer(
         {

@@ -10,14 +10,8 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess
 from tests.daemon.test_mirror import address, consume, create, produce
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 def told_of(daemon: MirrorProcess, route: str) -> dict[str, Any]:

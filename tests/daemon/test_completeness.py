@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from broker.embedded import EmbeddedCluster
 from mirrormaker.audit.completeness import Completeness, coming_topics, read_completeness
 from mirrormaker.audit.windows import TimeWindow
@@ -14,18 +12,12 @@ from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import TopicSelection
 from mirrormaker.topology.naming import compile_naming
 from tests.client.reading_members import Brokers
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import create, producer
 
 HOUR_MS = 3_600_000
 SOME_HOUR_MS = 1_357_002_000_000
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 def write(source: Brokers, hour: int, partitions: int, count: int = 10) -> None:

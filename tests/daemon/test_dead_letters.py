@@ -32,9 +32,7 @@ from tests.daemon.tampered_logs import (
     tamper,
 )
 from tests.daemon.test_failure_policies import LOST, delete_topic
-from tests.daemon.test_mirror import address, clusters, create, producer
-
-__all__ = ["clusters"]
+from tests.daemon.test_mirror import address, create, producer
 
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 COUNT = 100

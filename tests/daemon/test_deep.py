@@ -28,14 +28,11 @@ from tests.daemon.test_ledger import translated, wait_recorded
 from tests.daemon.test_mirror import (
     address,
     assert_complete_and_in_order,
-    clusters,
     consume,
     create,
     produce,
     producer,
 )
-
-__all__ = ["clusters"]
 
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 

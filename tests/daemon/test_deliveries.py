@@ -54,11 +54,6 @@ FORGOTTEN = "position_forgotten"
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 
 
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> Clusters:
-    return cluster("jfk"), cluster("aggregate")
-
-
 def test_exactly_once_neither_loses_nor_doubles_whenever_the_mirror_is_killed(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

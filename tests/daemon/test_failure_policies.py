@@ -50,11 +50,6 @@ AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = (
 """For tests that take long, and need not be run in each delivery every time."""
 
 
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
-
-
 def copied(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster],
     mirror: MirrorFactory,

@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 from broker.embedded import EmbeddedCluster
-from tests.conftest import ClusterFactory
 from tests.daemon.audits import audit, found
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.failover_pair import KILLED
@@ -31,11 +30,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 AUDITS, WRITES_MAX, ROUNDS, RECORDS = 3, 40, 8, 30
 SECONDS = 3 * PATIENCE_SECONDS
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> Clusters:
-    return cluster("jfk"), cluster("aggregate")
 
 
 @contextmanager

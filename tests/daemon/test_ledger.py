@@ -33,15 +33,9 @@ from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import RouteSpec
 from tests.client.reading_members import Brokers
 from tests.client.running import until
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import consume, create, produce, producer
 from tests.programs import run_program
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 def ledgers_at(destination: EmbeddedCluster) -> dict[int, LaneLedger]:

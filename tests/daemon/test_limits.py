@@ -22,11 +22,6 @@ VALUE = bytes(1_000)
 
 
 @pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
-
-
-@pytest.fixture
 def mesh(clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory) -> Mesh:
     source, destination = clusters
     file = mirror.folder / "mesh.yaml"

@@ -108,11 +108,6 @@ def assert_complete_and_in_order(messages: Sequence[Message], count: int) -> Non
         assert numbers == sorted(numbers), key
 
 
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
-
-
 def test_records_arrive_as_they_were_whatever_their_codec(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

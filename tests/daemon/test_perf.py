@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from broker.embedded import EmbeddedCluster
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.test_mirror import create, produce
 
 ROUTE = "jfk-to-aggregate"
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 def measured(running: MirrorProcess, *options: str) -> dict[str, Any]:

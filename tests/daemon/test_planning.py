@@ -44,11 +44,6 @@ def test_a_route_is_planned_whatever_it_does_to_records_and_wherever_it_starts(
     assert (code, [step["kind"] for step in planned["steps"]]) == (2, ["create_topic"])
 
 
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
-
-
 APPENDED = {"include": ["flights.*"], "existing": "append"}
 
 

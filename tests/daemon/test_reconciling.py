@@ -21,7 +21,6 @@ from broker.loopback import free_ports
 from mirrormaker.reconcile.running import find_daemon
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_mirror import (
     _count as count_records,
@@ -119,11 +118,6 @@ class Mesh:
         except OSError:
             return False
         return True
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 @pytest.fixture

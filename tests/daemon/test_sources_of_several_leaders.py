@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedCluster
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess
 from tests.daemon.test_failure_policies import copied, notes
 from tests.daemon.test_mirror import consume, produce
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 class Leaders:

@@ -11,9 +11,9 @@ from broker.embedded import EmbeddedCluster
 from tests.daemon.conftest import PATIENCE_SECONDS, mirrormaker, wait_until
 from tests.daemon.test_limits import fill
 from tests.daemon.test_mirror import create, produce, producer
-from tests.daemon.test_reconciling import Mesh, clusters, mesh, route
+from tests.daemon.test_reconciling import Mesh, mesh, route
 
-__all__ = ["clusters", "mesh"]
+__all__ = ["mesh"]
 
 
 def samples(mesh: Mesh) -> dict[str, list[tuple[dict[str, str], float]]]:

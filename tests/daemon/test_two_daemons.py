@@ -11,18 +11,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, wait_until
 from tests.daemon.test_mirror import address, consume, create, produce, producer
 from tests.daemon.test_workers import Daemon, acknowledged
 
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 GROUP, PARTITIONS = "readers", 4
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> Clusters:
-    return cluster("jfk"), cluster("aggregate")
 
 
 def two_daemons(clusters: Clusters, mirror: MirrorFactory) -> list[Daemon]:

@@ -16,9 +16,9 @@ from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import create, produce, producer
 from tests.daemon.test_planning import partitions_of, setting
-from tests.daemon.test_reconciling import Mesh, clusters, count_records, mesh, route
+from tests.daemon.test_reconciling import Mesh, count_records, mesh, route
 
-__all__ = ["clusters", "mesh"]
+__all__ = ["mesh"]
 
 
 def other_mesh(mesh: Mesh, mirror: MirrorFactory, name: str) -> Mesh:

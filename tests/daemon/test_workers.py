@@ -17,17 +17,11 @@ import yaml
 
 from broker.embedded import EmbeddedCluster
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
-from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, producer
 
 PARTITIONS = 8
 TWO_WORKERS = {"resources": {"workers": 2}}
-
-
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
 
 
 class Daemon:

@@ -24,11 +24,6 @@ from tests.daemon.test_switched_deliveries import leave_behind
 PARTITIONS = 4
 
 
-@pytest.fixture
-def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
-    return cluster("jfk"), cluster("aggregate")
-
-
 def meeting_in_zookeeper(
     mirror: MirrorFactory, source: EmbeddedCluster, destination: EmbeddedCluster
 ) -> MirrorProcess:
