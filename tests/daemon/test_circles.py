@@ -97,9 +97,10 @@ def test_a_topic_that_comes_later_and_would_go_in_a_circle_is_left_alone(
         ),
         "the topic is not copied",
     )
+    there = AdminClient({"bootstrap.servers": address(destination)})
+    daemon.until(lambda: "eugates" in there.list_topics(timeout=10).topics, "the other topic is")
     assert len(consume(destination, "eugates", 1, 3)) == 3
-    topics = AdminClient({"bootstrap.servers": address(destination)}).list_topics(timeout=10).topics
-    assert "eu-flights" not in topics
+    assert "eu-flights" not in there.list_topics(timeout=10).topics
     assert daemon.stop() == 0
     daemon.start()
     daemon.until(
