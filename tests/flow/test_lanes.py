@@ -75,6 +75,9 @@ class Origins:
             raise OriginUnknownError
         return None if header.producer_id == RETURNED else header.producer_id - HOME
 
+    def came_back(self, header: BatchHeader) -> bool:
+        return header.producer_id == RETURNED
+
 
 class Spread:
     """One lane: as it is. Several: record by record, by offset."""
