@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
@@ -46,8 +47,10 @@ from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import NO_POSITION, Trouble, refused
 from mirrormaker.topology.model import Membership, RouteSpec
 
-DRAIN_TIMEOUT_MS = 5_000
-"""How long partitions that are given up may wait for answers of the destination."""
+DRAIN_TIMEOUT_MS, ANSWERS_MS = 5_000, 1_000
+"""How long partitions that are given up may wait for answers of the destination; so much of that once nothing
+more is sent.
+"""
 LAST_COMMIT_TIMEOUT_MS = 3_000
 """How long positions may take to be stored when the route ends: what is not stored is copied again."""
 
@@ -373,13 +376,16 @@ class Holdings:
     # ---- going
 
     async def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Let what is in flight be answered, commit, and forget the partitions."""
+        """Let lanes become equally far, where that can be done in time: who has the partitions next may share
+        records out otherwise. Let what is in flight be answered, commit, and forget the partitions.
+        """
         machine, mode = self._engine.machine, self._engine.mode
         self._attempts.end(partitions)
-        machine.stop(partitions)
         deadline_ms = self._clock.monotonic_ms() + DRAIN_TIMEOUT_MS
-        while machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
-            await self._engine.acknowledged.wait(left_ms)
+        machine.leave(partitions)
+        await self._acknowledged_while(partial(machine.evens_out, partitions), deadline_ms - ANSWERS_MS)
+        machine.stop(partitions)
+        await self._acknowledged_while(partial(machine.in_flight, partitions), deadline_ms)
         await mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
 
         def moved() -> dict[TopicPartition, int]:
@@ -392,6 +398,11 @@ class Holdings:
             self._log.warning("positions_not_committed", count=len(moved()), error="the route ends")
         await self._write_rest(max(deadline_ms - self._clock.monotonic_ms(), 0))
         self.release(partitions)
+
+    async def _acknowledged_while(self, is_wanted: Callable[[], object], deadline_ms: float) -> None:
+        """Wait for what the destination acknowledges until that is false, or the time is up."""
+        while is_wanted() and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            await self._engine.acknowledged.wait(left_ms)
 
     async def _write_rest(self, timeout_ms: float) -> None:
         if self._books is None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from broker.errors import ErrorCode
@@ -74,6 +74,7 @@ TRANSITIONS: Mapping[LaneState, frozenset[LaneState]] = {
 }
 
 _FETCHING_STATES = frozenset({LaneState.COPYING, LaneState.SETTLING})
+_SENDING_STATES = frozenset({LaneState.AWAITING_PRODUCER, *_FETCHING_STATES})
 
 
 class Lane:
@@ -173,6 +174,26 @@ class Lane:
         """
         return self.error if self.producer_problem is None else self.producer_problem.code
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether what it has to send is taken, as far as is known."""
+        return self.leader is not None and self.state in _SENDING_STATES
+
+    @property
+    def sent_to(self) -> int:
+        """The source offset that all that was sent leads to."""
+        sent = takewhile(lambda chunk: chunk.base_sequence >= 0, self.queue)
+        return max((chunk.next_offset for chunk in sent), default=self.acknowledged)
+
+    def dealt_with(self, offset: int) -> int:
+        """The source offset that it comes to with all that begins before `offset`."""
+        ends = (chunk.next_offset for chunk in self.queue if chunk.first_offset < offset)
+        return max(ends, default=offset)
+
+    def lacks(self, offset: int | None) -> bool:
+        """Whether something before that is not acknowledged."""
+        return offset is not None and bool(self.queue) and self.queue[0].first_offset < offset
+
     def may_take(self) -> bool:
         """Whether it can do with more: one that cannot send at the moment takes no memory from those that
         can.
@@ -199,6 +220,8 @@ class Lane:
         if self.sent >= min(len(self.queue), BATCHES_REMEMBERED):
             return None
         chunk = self.queue[self.sent]
+        if (end := self.partition.leaves_at) is not None and chunk.first_offset >= end:
+            return None
         if self.in_flight and producer is not None and producer.origin != chunk.origin:
             return None
         return chunk

@@ -115,6 +115,16 @@ class FlowMachine:
                 lane.awaits = lane.key_of(0)
                 self._wishes.add(lane.awaits)
 
+    def leave(self, sources: Iterable[TopicPartition]) -> None:
+        """Read nothing more of these; of what has been read send only what has their lanes equally far."""
+        for partition in self._known(sources):
+            if len(partition.lanes) > 1:
+                partition.leave()
+
+    def evens_out(self, sources: Iterable[TopicPartition]) -> bool:
+        """Whether lanes of these still become equally far."""
+        return any(partition.evens_out for partition in self._known(sources))
+
     def stop(self, sources: Iterable[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still awaited (see `in_flight`)."""
         for partition in self._known(sources):
@@ -366,6 +376,7 @@ class FlowMachine:
         return (self._partitions[source] for source in sources if source in self._partitions)
 
     def _stop(self, partition: Partition) -> None:
+        partition.even_out()
         for lane in partition.lanes:
             if lane.state is not LaneState.STOPPING:
                 lane.enter(LaneState.STOPPING)

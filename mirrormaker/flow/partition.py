@@ -51,6 +51,7 @@ class Partition:
         "is_released",
         "lanes",
         "last_timestamp",
+        "leaves_at",
         "logs_gone",
         "obstacle",
         "origin_floors",
@@ -105,6 +106,8 @@ class Partition:
         """How often it refused several since it took several."""
         self.is_bound = False
         """Its window held it back: batches are gathered."""
+        self.leaves_at: int | None = None
+        """It is about to be given away: nothing more is taken in, and nothing is sent from here on."""
         self.taken_batches = 0
         """Batches of the source that were taken in, while it was bound."""
         self.buffered_bytes = 0
@@ -169,6 +172,31 @@ class Partition:
         """Chunks that have been sent and not answered."""
         return sum(lane.in_flight for lane in self.lanes)
 
+    def leave(self) -> None:
+        """Take nothing more in, and send only what has the lanes equally far: where records are shared out
+        over them it may be another way from there on.
+        """
+        end = max(lane.sent_to for lane in self.lanes)
+        while (further := max(lane.dealt_with(end) for lane in self.lanes)) > end:
+            end = further
+        self.leaves_at = end
+
+    @property
+    def evens_out(self) -> bool:
+        """Whether lanes still have something to send before it leaves, and can."""
+        behind = [lane for lane in self.lanes if lane.lacks(self.leaves_at)]
+        return bool(behind) and all(lane.may_go_on for lane in behind)
+
+    def even_out(self) -> None:
+        """Lanes that have all before it leaves are equally far, whatever came last in each. Not where some of
+        that has still to be read for one of them.
+        """
+        end = self.leaves_at
+        if end is None or any(lane.lacks(end) or lane.position < end for lane in self.lanes):
+            return
+        for lane in self.lanes:
+            lane.acknowledged = max(lane.acknowledged, end)
+
     @property
     def worst_lane(self) -> Lane:
         """The one whose state says most about how the partition stands."""
@@ -202,6 +230,8 @@ class Partition:
     def may_fetch(self, now_ms: int) -> bool:
         """Whether more of it is wanted now; the buffer's bounds are the machine's business."""
         if self.fetch_not_before_ms > now_ms or self.awaits_origins or self.trouble is not None:
+            return False
+        if self.leaves_at is not None:
             return False
         for lane in self.lanes:  # noqa: SIM110 - asked for every partition and fetch
             if not lane.may_take():

@@ -43,10 +43,7 @@ def sent(lane: Lane) -> Iterator[Chunk]:
 
 def sent_to(partition: Partition) -> LanePositions:
     """Where all that was sent leads to."""
-    return tuple(
-        max((chunk.next_offset for chunk in sent(lane)), default=lane.acknowledged)
-        for lane in partition.lanes
-    )
+    return tuple(lane.sent_to for lane in partition.lanes)
 
 
 def acknowledged(partition: Partition) -> LanePositions:

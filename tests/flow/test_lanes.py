@@ -603,3 +603,48 @@ def test_what_was_sent_of_a_topic_that_is_gone_is_not_told_of() -> None:
     world.machine.go_on(recreated(world.sources[0], 3, SourceRange(start=0, end=0), NO_TOPIC_ID))
     world.serve(0)
     assert world.copied == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lanes_of_partitions_that_are_given_up_become_equally_far(seed: int) -> None:
+    world = World(seed, 3)
+    world.tell_leader()
+    for source in world.sources:
+        for count in range(1, 9):
+            world.write(source, count)
+    world.moods.mood = 1.0
+    while not any(len({lane.acknowledged for lane in each.lanes}) > 1 for each in partitions_of(world)):
+        world.fetch()
+        world.perform()
+        world.give_producers()
+        world.find_origins()
+        world.serve(0)
+    world.machine.leave(world.sources)
+    assert world.machine.plan_fetch(world.sources, 1, world.now_ms).positions == []
+    assert world.machine.evens_out(world.sources)
+    while world.machine.evens_out(world.sources):
+        world.perform()
+        world.give_producers()
+        world.serve(0)
+    world.machine.stop(world.sources)
+    for partition in partitions_of(world):
+        (reached,) = {lane.acknowledged for lane in partition.lanes}
+        for offset in world.expected[partition.source]:
+            copy = world.copies[partition.lanes[offset % 3].destination]
+            assert ((partition.source.partition, offset) in copy.log) is (offset < reached)
+
+
+def test_a_lane_that_has_still_to_be_read_for_stays_behind_when_its_partition_is_given_up() -> None:
+    machine, source = FlowMachine(FlowConfig()), TopicPartition("flights", 0)
+    destinations = tuple(TopicPartition("all", number) for number in range(2))
+    machine.assign(
+        [Assignment(source=source, destinations=destinations, bucket=0, position=10, lane_positions=(50, 10))]
+    )
+    machine.leave([source])
+    assert not machine.evens_out([source])
+    machine.stop([source])
+    assert [lane.acknowledged for lane in machine.partitions[source].lanes] == [50, 10]
+
+
+def partitions_of(world: World) -> list[Partition]:
+    return list(world.machine.partitions.values())
