@@ -34,7 +34,7 @@ from tests.conftest import cluster_spec, forked
 from tests.daemon import tampered_logs
 from tests.daemon.audits import audit, found, found_in
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.killed_mirrors import address, end_of
+from tests.daemon.killed_mirrors import address, end_of, events
 from tests.daemon.tampered_logs import Change, altered_value, tamper
 from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import consume, create, produce, producer
@@ -640,7 +640,7 @@ def test_what_a_route_passes_over_that_has_lost_its_position_is_not_still_to_com
         far = AdminClient({"bootstrap.servers": address(sides[1])})
         far.delete_topics([f"jfk.{topic}"])[f"jfk.{topic}"].result(PATIENCE_SECONDS)
     running.start()
-    running.wait_copied()
+    running.until(lambda: bool(events(running, "position_forgotten")), "it is known where it goes on")
     write(sides[0], topic, numbered(range(30, 35)))
     copied = 35 if is_there else 5
     running.until(lambda: end_of(sides[1], f"jfk.{topic}") == copied, "it goes on")

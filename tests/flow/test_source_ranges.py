@@ -37,7 +37,12 @@ def test_a_refusal_says_nothing_of_where_the_partition_has_gone_on_since(
         [Assignment(source=SOURCE, destinations=(TopicPartition("jfk.flights", 0),), bucket=0, position=84)]
     )
     partition = machine.partitions[SOURCE]
-    cluster: Any = SimpleNamespace(name="jfk", topics={SOURCE.topic: SimpleNamespace(topic_id=NO_TOPIC_ID)})
+
+    async def refresh(_: object) -> None:
+        pass
+
+    topics = {SOURCE.topic: SimpleNamespace(topic_id=NO_TOPIC_ID)}
+    cluster: Any = SimpleNamespace(name="jfk", topics=topics, refresh=refresh)
 
     async def list_offsets(_: object, asked: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
         partition.position = moved_to
