@@ -209,7 +209,8 @@ def test_what_two_ends_sent_each_other_and_a_killed_daemon_did_not_write_down_is
         outcomes = each["outcomes"]
         assert (each["result"], outcomes.get("lost")) == ("equal", None), each
         unrecorded = outcomes.get("unrecorded", 0)  # it was sent, for all that the ledger can say
-        assert each["equal"] + unrecorded == 27, each
+        assert unrecorded in (0, 20), "all of it, or the daemon was slow to be killed"
+        assert each["equal"] == 27 - unrecorded, each
 
 
 def have_all(clusters: tuple[EmbeddedCluster, ...], end: int) -> bool:
