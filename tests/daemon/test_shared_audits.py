@@ -13,12 +13,14 @@ import yaml
 
 from broker.embedded import EmbeddedCluster
 from broker.types import TopicPartition
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.state import StateDirectory
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker
 from tests.daemon.killed_mirrors import end_of
 from tests.daemon.tampered_logs import append_again
 from tests.daemon.test_mirror import create, producer
+from tests.daemon.test_planning import alter
 
 pytestmark = pytest.mark.timeout(300)
 TOPIC, ALL = "flights", "all.flights"
@@ -192,10 +194,14 @@ def test_what_two_ends_sent_each_other_and_a_killed_daemon_did_not_write_down_is
     for first, next_, is_killed in ((0, 5, False), (5, 25, True), (25, 27, False)):
         write(source, TOPIC, range(first, next_))
         write(to, TOPIC, range(100 + first, 100 + next_))
+        for each in (source, to) if is_killed else ():  # or it is written down before the kill
+            alter(each, LEDGER_TOPIC, **{"min.insync.replicas": "2"})
         running.start()
         running.until(partial(have_all, (source, to), 2 * next_), "both have all")
         if is_killed:
             running.kill()
+            for each in (source, to):
+                alter(each, LEDGER_TOPIC, **{"min.insync.replicas": "1"})
         else:
             assert running.stop() == 0
     by_reading = audits(running.file)
@@ -206,11 +212,8 @@ def test_what_two_ends_sent_each_other_and_a_killed_daemon_did_not_write_down_is
             {"others": 27, "returned": 27},
         )
     for each in audits(running.file, deep=False).values():
-        outcomes = each["outcomes"]
-        assert (each["result"], outcomes.get("lost")) == ("equal", None), each
-        unrecorded = outcomes.get("unrecorded", 0)  # it was sent, for all that the ledger can say
-        assert unrecorded in (0, 20), "all of it, or the daemon was slow to be killed"
-        assert each["equal"] == 27 - unrecorded, each
+        assert (each["result"], each["equal"], each["outcomes"].get("lost")) == ("equal", 7, None), each
+        assert each["outcomes"]["unrecorded"] == 20, "it was sent, for all that the ledger can say"
 
 
 def have_all(clusters: tuple[EmbeddedCluster, ...], end: int) -> bool:
