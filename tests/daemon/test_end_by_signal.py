@@ -10,12 +10,13 @@ import pytest
 
 PATIENCE_SECONDS = 60.0
 PROGRAM = """\
-import asyncio, sys, time
+import asyncio, sys, threading, time
 from broker.telemetry import configure_logging
 from mirrormaker.end_by_signal import end_by_signal
 
-def hang():
+def hang(has_begun=lambda: None):
     print("hangs", flush=True)
+    has_begun()
     while True:
         time.sleep(0.01)
 
@@ -25,8 +26,9 @@ async def main(hangs):
     if hangs == "at once":
         hang()
     if hangs == "in a thread":
-        asyncio.get_running_loop().run_in_executor(None, hang)
-        await asyncio.to_thread(str)
+        begun = threading.Event()  # two threads that print at a time share lines
+        asyncio.get_running_loop().run_in_executor(None, hang, begun.set)
+        await asyncio.to_thread(begun.wait)
     print("runs", flush=True)
     await stopping.wait()
     if hangs == "as it ends":
@@ -68,7 +70,7 @@ def test_one_that_hangs_is_ended_and_says_where(hangs: str, said: list[str]) -> 
     code, told, logged = ended(hangs, signal.SIGTERM)
     assert (code, told) == (128 + signal.SIGTERM, said)
     assert "ended_amid_a_hang" in logged
-    assert "<string>:8 in hang" in logged
+    assert "<string>:9 in hang" in logged
     assert "_worker" not in logged
 
 
