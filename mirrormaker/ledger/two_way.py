@@ -12,12 +12,13 @@ stretch. That one's does: nothing of it is the route's.
 Copies may have come here that no ledger tells of, before all that `back` knows or behind it: it was lost, or
 who copied was killed before it was written. The route leaves them out, as it does with all that it finds to
 have come from the other side, and its pages tell between which offsets that was. Whoever has not passed such
-copies goes on at the first record there that may be one of them.
+copies goes on at the first record there that may be one of them. So it is with copies at the other side: the
+route back has left them out, and whoever stands behind all that `there` tells of may not have passed them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -132,7 +133,7 @@ def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None, s
 
 def _forward(offset: int, there: LaneLedger | None, back: LaneLedger, start: int) -> _Found:
     if there is None or there.to_first is None:
-        return _Found()
+        return _Found(candidate=_untold_there(offset, there, back, start))
     told = there.forward(offset)
     while (unsure := _unsure_from(told, back)) is not None:
         told = there.forward(unsure)
@@ -141,8 +142,22 @@ def _forward(offset: int, there: LaneLedger | None, back: LaneLedger, start: int
     if told.offset is None:
         return _Found()
     if told.standing in _ENDS or told.offset == there.to_next:
-        return _Found(end=told)
+        untold = _untold_there(offset, there, back, start)
+        return _Found(end=told) if untold is None else _Found(candidate=untold)
     return _Found(candidate=told)
+
+
+def _untold_there(offset: int, there: LaneLedger | None, back: LaneLedger, start: int) -> Translation | None:
+    """Where copies may stand there behind all that `there` tells of: the route back has left some out, or
+    nothing is told of where it went.
+    """
+    told_to = None if there is None else there.to_next
+    untold = [span.first for span in back.came_back(start if told_to is None else told_to, _NO_END)]
+    if there is not None and mirrored_until(back, offset) < (there.first or 0) and start < (back.first or 0):
+        untold.append(start)
+    if not untold:
+        return None
+    return Translation(offset=min(untold), standing=Standing.UNRECORDED, is_exact=False)
 
 
 def _first_there(offset: int, there: LaneLedger, to_first: int, back: LaneLedger, start: int) -> Translation:
@@ -214,19 +229,22 @@ def read_again(
 def _untold_again(
     offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None, end: int | None
 ) -> int:
-    """How many of these were copied at the most without that a ledger tells of it."""
-    if there is None or back is None:
+    """How many of these were copied at the most, here or there, without that a ledger tells of it."""
+    if back is None:
         return 0
-    copies = [(0, there.first or 0), *there.came_back(0, offset)]
-    told = _spans(((run.to, run.to + run.length) for run in _runs(back)), 0, offset)
-    untold = _length(_spans([*copies, *told], 0, offset)) - _length(told)
+    there = LaneLedger() if there is None else there
+    first = offset if there.first is None else there.first
+    here = _besides([(0, first), *there.came_back(0, offset)], _places(back), 0, offset)
+    passed_over = _besides([(first, offset)], [*_covered(there), *_places(back)], 0, offset)
+    told = [*_places(there), *_sources(back)]
+    if not passed_over and there.to_first is not None:
+        told.append((there.to_first, there.to_next or 0))
+    left_out = _besides(back.came_back(continues_at, _NO_END), told, continues_at, end)
+    untold = here + min(passed_over, left_out)
     if end is None or not untold:
         return untold
-    came = [(run.to, run.to + run.length) for run in _runs(there)]
-    pages = [(page.first, page.next) for page in back.pages()]
-    unknown = max(end - continues_at, 0) - _length(_spans([*came, *pages], continues_at, end))
-    returned = back.came_back(continues_at, there.to_first or 0)
-    return min(untold, unknown + _length(_spans(returned, continues_at, end)))
+    unknown = _besides([(continues_at, end)], [*_places(there), *_covered(back)], continues_at, end)
+    return min(untold, unknown + left_out)
 
 
 def read_again_at_most(
@@ -258,6 +276,25 @@ def _spans(spans: Iterable[tuple[int, int]], start: int, end: int | None) -> lis
 
 def _length(spans: Iterable[tuple[int, int]]) -> int:
     return sum(behind - first for first, behind in spans)
+
+
+def _besides(
+    spans: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]], start: int, end: int | None
+) -> int:
+    """How much of what lies there is in none of the others."""
+    return _length(_spans([*spans, *others], start, end)) - _length(_spans(others, start, end))
+
+
+def _places(ledger: LaneLedger | None) -> list[tuple[int, int]]:
+    return [(run.to, run.to + run.length) for run in _runs(ledger)]
+
+
+def _sources(ledger: LaneLedger) -> list[tuple[int, int]]:
+    return [(run.source, run.source + run.length) for run in _runs(ledger)]
+
+
+def _covered(ledger: LaneLedger) -> list[tuple[int, int]]:
+    return [(page.first, page.next) for page in ledger.pages()]
 
 
 def _runs(ledger: LaneLedger | None) -> Iterator[PageRun]:
