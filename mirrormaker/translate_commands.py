@@ -14,12 +14,14 @@ from broker.client.cluster import Cluster
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
+from mirrormaker.ledger import two_way
 from mirrormaker.ledger.lane_map import Standing, Translation
 from mirrormaker.ledger.reading import SourceIds, ask_ledger, ask_source, lanes_now, read_ledger
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.state import StateDirectory
 from mirrormaker.status import load_for_status
+from mirrormaker.topology.failover_groups import return_route
 from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.model import RouteSpec, Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
@@ -51,17 +53,22 @@ class Told:
     place: Place
     to: TopicPartition
     translation: Translation
+    group: Translation | None = None
+    """Where a group that stands at the place is carried to, as routes lead both ways; None: to the same."""
 
     def line(self) -> str:
         """For eyes and for `cut`: tabs between."""
         told = self.translation
-        offset = "first" if told.offset is None else str(told.offset)
+        offset = _offset(told)
         exactness = "exact" if told.is_exact else "careful"
-        columns = (*self.place.partition, self.place.offset, *self.to, offset, told.standing.value, exactness)
+        columns = [*self.place.partition, self.place.offset, *self.to, offset, told.standing.value, exactness]
+        if self.group is not None and self.group.offset != told.offset:
+            columns.append(f"groups go on at {_offset(self.group)}")
         return "\t".join(map(str, columns))
 
     def document(self) -> dict[str, Any]:
-        """Plain data; the offset is null where only the first that there is misses nothing."""
+        """Plain data; an offset is null where only the first that there is misses nothing."""
+        group = self.group or self.translation
         return {
             "topic": self.place.partition.topic,
             "partition": self.place.partition.partition,
@@ -73,7 +80,12 @@ class Told:
             },
             "standing": self.translation.standing.value,
             "exact": self.translation.is_exact,
+            "group": {"offset": group.offset, "exact": group.is_exact},
         }
+
+
+def _offset(told: Translation) -> str:
+    return "first" if told.offset is None else str(told.offset)
 
 
 def add_translate_verb(add_verb: _AddVerb) -> None:
@@ -137,9 +149,10 @@ async def translate(
     ids = SourceIds(source, known_id)
     async with open_cluster(topology.clusters[route.destination]) as destination:
         view = await read_ledger(destination)
-        returned = LedgerView(destination.cluster_id)
+        returned: LedgerView | None = None
         if source is not None and ways_back(route, topology.routes):
             returned = await ask_ledger(spec, destination.cluster_id)
+    both_run = return_route(route, topology.routes) is None
     told: list[Told] = []
     untold: dict[str, None] = {}
     for place in places:
@@ -148,20 +161,53 @@ async def translate(
         except ConfigurationError as error:
             untold |= dict.fromkeys(error.problems)
         else:
-            told.append(_as_returned(found, returned, destination, back=back))
+            if returned is not None:
+                both = _Both(view, returned, ids, destination, back=back, both_run=both_run)
+                found = both.told(found)
+            told.append(found)
     return told, list(untold)
 
 
-def _as_returned(told: Told, returned: LedgerView, destination: Cluster, *, back: bool) -> Told:
-    """For a record that came by the route back, its place by that one's ledger, which the source keeps."""
-    here, there = (told.to, told.place.partition) if back else (told.place.partition, told.to)
-    lanes = lanes_now(returned, destination, there, here.topic)
-    lane = next((each for each in lanes if each.to_partition == here.partition), None)
-    if lane is None or told.translation.standing is Standing.COPIED:
-        return told
-    look = returned.lanes[lane].forward if back else returned.lanes[lane].back
-    place = look(told.place.offset)
-    return replace(told, translation=place) if place.standing is Standing.COPIED else told
+class _Both:
+    """The ledgers of a route and of the way back, where there is one: that one's the source keeps."""
+
+    def __init__(
+        self,
+        view: LedgerView,
+        returned: LedgerView,
+        ids: SourceIds,
+        destination: Cluster,
+        *,
+        back: bool,
+        both_run: bool,
+    ) -> None:
+        """`back`: places are of the destination. `both_run`: what was born at the other side and is still to
+        come nobody here has had.
+        """
+        self._view = view
+        self._returned = returned
+        self._ids = ids
+        self._destination = destination
+        self._back = back
+        self._both_run = both_run
+
+    def told(self, told: Told) -> Told:
+        """For a record that came by the way back, its place by that one's ledger; and where groups go on."""
+        here, there = told.place.partition, told.to
+        source, to = (there, here) if self._back else (here, there)
+        own = self._ids.choose(self._view, source, to)
+        forth = None if own is None else self._view.lanes[own]
+        ways = lanes_now(self._returned, self._destination, to, source.topic)
+        back = next((self._returned.lanes[way] for way in ways if way.to_partition == source.partition), None)
+        leading, following = (back, forth) if self._back else (forth, back)
+        pending = None
+        if self._both_run:
+            pending = 0 if following is None else following.next or 0
+        told = replace(told, group=two_way.translate(told.place.offset, leading, following, pending))
+        if back is None or told.translation.standing is Standing.COPIED:
+            return told
+        place = back.forward(told.place.offset) if self._back else back.back(told.place.offset)
+        return replace(told, translation=place) if place.standing is Standing.COPIED else told
 
 
 def _forward(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:

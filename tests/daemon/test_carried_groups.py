@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -339,6 +340,9 @@ def test_groups_of_two_clusters_that_mirror_to_each_other_miss_nothing_and_stay_
     commit(east, "reading-on", "orders", sixth)
     wait_until(lambda: stands(east, west, "readers") == (10, 0), "what was born in the west is to come")
     wait_until(lambda: stands(east, west, "reading-on") == (sixth, 5), "as is the rest of it here")
+    told = [group_told(running, "east-to-west", offset) for offset in (9, sixth)]
+    assert told == [(0, "groups go on at 0"), (5, "exact")]
+    assert group_told(running, "west-to-east", 5, "--back") == group_told(running, "east-to-west", 5)
     wait_until(lambda: standing_of(running, "west-to-east", "readers") == {"own": 1}, "seen by both")
     commit(east, "reading-on", "orders", come_by[0] + 1)
     wait_until(lambda: stands(east, west, "reading-on")[1] > come_by[1], "all is read, or a marker, too")
@@ -361,6 +365,15 @@ def translated(
     assert done.returncode == 0, done.stderr
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     return {int(line[2]): (int(line[5]), line[6], line[7]) for line in lines}
+
+
+def group_told(running: MirrorProcess, route: str, offset: int, *options: str) -> tuple[int, str]:
+    """Where a group that stands there goes on, by what `translate` says, and the last word of its line."""
+    words = ["translate", str(running.file), route, "orders", "0", str(offset), *options]
+    line = run_program("mirrormaker", *words, seconds=PATIENCE_SECONDS).stdout.rstrip("\n").split("\t")
+    told = json.loads(run_program("mirrormaker", *words, "--output", "json", seconds=PATIENCE_SECONDS).stdout)
+    at: int = told[0]["group"]["offset"]
+    return at, line[-1]
 
 
 def stands(east: Brokers, west: Brokers, group: str) -> tuple[int, int]:
