@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -144,14 +144,28 @@ class GroupPlace:
         )
 
 
-def following(places: Iterable[GroupPlace], missing: Collection[TopicPartition]) -> tuple[GroupPlace, ...]:
-    """The places as they will be where all is copied first; of the partitions `missing` something is left."""
+def following(
+    places: Iterable[GroupPlace],
+    missing: Mapping[TopicPartition, int],
+    unread: Mapping[TopicPartition, int],
+) -> tuple[GroupPlace, ...]:
+    """The places as they will be where all is copied first. `missing`: by partition, from where something is.
+    `unread`: by partition, the first record there that never came here: what is copied comes behind it.
+    """
     return tuple(
-        replace(place, follows=True, continues_at=None, again=None)
+        _following(place, missing[place.source], unread.get(place.to))
         if place.source in missing and place.standing in _BEFORE_THE_COPY
         else place
         for place in places
     )
+
+
+def _following(place: GroupPlace, copied_to: int, unread: int | None) -> GroupPlace:
+    if unread is None:
+        return replace(place, follows=True, continues_at=None, again=None)
+    again = (place.again or 0) + max(place.at - copied_to, 0)
+    held = GroupStanding.HELD.value
+    return replace(place, standing=held, is_exact=False, continues_at=unread, again=again)
 
 
 def past_tails(places: Iterable[GroupPlace], tails: Collection[Tail]) -> tuple[GroupPlace, ...]:

@@ -274,7 +274,7 @@ async def _look_at_both(
     look = look_at_groups(sides, old, places, unread)
     groups, failures = await looks.at("where groups go on", look, ([], []))
     missing = await looks.at("what is not copied yet", _missing_now(sides, old, places), None)
-    left = {each.source for each in missing or () if each.records}
+    left = {each.source: each.copied_to or 0 for each in missing or () if each.records}
     anew = await looks.at("what was made anew", _anew_notes(sides), [])
     losses = look_for_lost(sides, old, places)
     lost = await looks.at(f"what {sides.name(target)} has lost", losses, [])
@@ -285,7 +285,7 @@ async def _look_at_both(
     return replace(
         rehearsal,
         missing=None if missing is None else tuple(missing),
-        groups=past_lost(past_tails(following(groups, left), tails), lost),
+        groups=past_lost(past_tails(following(groups, left, unread), tails), lost),
         tail=tuple(tails),
         lost=tuple(lost),
         refusals=tuple(refusals),

@@ -233,7 +233,7 @@ def _untold_again(
     if back is None:
         return 0
     there = LaneLedger() if there is None else there
-    first = offset if there.first is None else there.first
+    first = there.first or 0
     here = _besides([(0, first), *there.came_back(0, offset)], _places(back), 0, offset)
     passed_over = _besides([(first, offset)], [*_covered(there), *_places(back)], 0, offset)
     told = [*_places(there), *_sources(back)]

@@ -96,9 +96,21 @@ def test_who_has_read_what_is_still_to_be_copied_goes_on_behind_that(
     standing: GroupStanding, follows: bool
 ) -> None:
     left = place(standing)
-    (told, whole) = following([left, place(standing, partition=1)], {left.source})
+    (told, whole) = following([left, place(standing, partition=1)], {left.source: 1}, {})
     assert (told.follows, whole.follows) == (follows, False)
     assert told.continues_at == (None if follows else 5)
+
+
+def test_who_has_read_what_is_still_to_be_copied_goes_on_where_what_only_that_side_has_begins() -> None:
+    """What is copied comes behind it, and is read again."""
+    ahead = replace(place(GroupStanding.AHEAD), unread=2, again=1)
+    own = place(GroupStanding.OWN)
+    (told, left) = following([ahead, own], {ahead.source: 1}, {ahead.to: 5})
+    assert left == own
+    assert told.line() == (
+        "group billing: orders-0 at 3, 2 records ahead of the copy goes on at offset 5, reads up to 3 records"
+        " again (where what only that side has begins)"
+    )
 
 
 def test_what_a_group_does_not_read_is_said() -> None:

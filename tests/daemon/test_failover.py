@@ -154,7 +154,11 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(pair:
     wait_until(lambda: "primary has 8 records that never came" in status_text(file), "told by the daemon")
     rehearsed = switch("failback", file, "--dry-run")
     assert (rehearsed["records_missing"], [each["records"] for each in rehearsed["tail"]]) == (12, [8])
+    (group,) = rehearsed["groups"]
+    assert (group["continues_at"], group["read_again"], group["standing"]) == (50, 12, "held")
     done = switch("failback", file, "--tail", choice)
+    if choice == "copy":
+        assert done["groups"][0]["continues_at"] == 50
     assert done["cluster"] == "primary"
     wait_states(running, forth="running", back="standing by")
     assert "never came" not in status_text(file), "that is settled"
