@@ -163,9 +163,15 @@ def following(
 def _following(place: GroupPlace, copied_to: int, unread: int | None) -> GroupPlace:
     if unread is None:
         return replace(place, follows=True, continues_at=None, again=None)
-    again = (place.again or 0) + max(place.at - copied_to, 0)
-    held = GroupStanding.HELD.value
-    return replace(place, standing=held, is_exact=False, continues_at=unread, again=again)
+    ahead = max(place.at - copied_to, 0)
+    return replace(
+        place,
+        standing=GroupStanding.HELD.value,
+        is_exact=False,
+        continues_at=unread,
+        unread=ahead,
+        again=(place.again or 0) + ahead,
+    )
 
 
 def past_tails(places: Iterable[GroupPlace], tails: Collection[Tail]) -> tuple[GroupPlace, ...]:

@@ -102,8 +102,8 @@ def test_who_has_read_what_is_still_to_be_copied_goes_on_behind_that(
 
 
 def test_who_has_read_what_is_still_to_be_copied_goes_on_where_what_only_that_side_has_begins() -> None:
-    """What is copied comes behind it, and is read again."""
-    ahead = replace(place(GroupStanding.AHEAD), unread=2, again=1)
+    """What is copied comes behind it, and is read again. What came by the other way is not to be copied."""
+    ahead = replace(place(GroupStanding.AHEAD), unread=3, again=1)
     own = place(GroupStanding.OWN)
     (told, left) = following([ahead, own], {ahead.source: 1}, {ahead.to: 5})
     assert left == own
