@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NoReturn
@@ -18,7 +17,6 @@ from broker.errors import (
 from mirrormaker.topology.model import ClusterSpec
 
 OPEN_TIMEOUT_MS = 3_000
-IDENTITY_LOOK_MS = 500
 
 
 @asynccontextmanager
@@ -53,15 +51,10 @@ async def open_cluster(
         await cluster.close()
 
 
-async def await_displacement(*clusters: Cluster) -> NoReturn:
-    """Raises ConnectionFailedError once another cluster has taken the place of one that `stays`."""
-    while True:
-        for cluster in clusters:
-            if cluster.displaced_by is not None:
-                raise ConnectionFailedError(
-                    f"the cluster {cluster.displaced_by!r} has taken the place of {cluster.cluster_id!r}"
-                )
-        await asyncio.sleep(IDENTITY_LOOK_MS / 1000)
+async def await_displacement(cluster: Cluster) -> NoReturn:
+    """Raises ConnectionFailedError once another cluster has taken the place of this one, which `stays`."""
+    other = await cluster.displacement()
+    raise ConnectionFailedError(f"the cluster {other!r} has taken the place of {cluster.cluster_id!r}")
 
 
 def _check_identity(spec: ClusterSpec, cluster: Cluster) -> None:

@@ -184,9 +184,10 @@ class WorkingRoute:
                 tasks.create_task(self._ledger.run(), name="ledger"),
                 tasks.create_task(self._rules.run(), name="access rules"),
                 tasks.create_task(self._audit.run(), name="audit"),
-                tasks.create_task(
-                    await_displacement(*(end for end, spec in ends if spec.cluster_id is None)),
-                    name="identities",
+                *(
+                    tasks.create_task(await_displacement(end), name=f"identity of {spec.name}")
+                    for end, spec in ends
+                    if spec.cluster_id is None
                 ),
             ]
             if self.work.route.heartbeats:

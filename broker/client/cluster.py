@@ -109,8 +109,9 @@ class Cluster:
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._lane_count = 0
         self._required_id: str | None = None
-        self.displaced_by: str | None = None
+        self._displaced_by = ""
         """The id of another cluster that was met where `require_id` wants this one, last."""
+        self._displaced = asyncio.Event()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -158,6 +159,11 @@ class Cluster:
     def require_id(self, cluster_id: str) -> None:
         """From now on connect to no other cluster, should one come to be at these addresses."""
         self._required_id = cluster_id
+
+    async def displacement(self) -> str:
+        """Wait until another cluster is met where `require_id` wants this one: its id."""
+        await self._displaced.wait()
+        return self._displaced_by
 
     @property
     def topics(self) -> Mapping[str, TopicMetadata]:
@@ -358,7 +364,8 @@ class Cluster:
         try:
             found = (await _ask_metadata(connection, frozenset(), create=False)).cluster_id
             if found != self._required_id:
-                self.displaced_by = found
+                self._displaced_by = str(found)
+                self._displaced.set()
                 raise ConnectionFailedError(
                     f"{address}: this is the cluster {found!r}, not {self._required_id!r}"
                 )

@@ -49,7 +49,8 @@ from mirrormaker.flow.topic_making import make_topic
 from mirrormaker.missing_rights import UNAUTHORIZED_CODES, missing_right, right_to_write
 
 REPLICAS_MAX = 3
-FETCH_WAIT_MS = 500
+FETCH_WAIT_MS = 2_000
+"""What comes is answered at once; while nothing does, so often is asked for it."""
 FETCH_BYTES = 1 << 20
 DECODED_BYTES_MAX = 64 << 20
 RECORDS_AT_ONCE = 1_000

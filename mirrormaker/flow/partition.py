@@ -146,7 +146,8 @@ class Partition:
     @property
     def acknowledged(self) -> int:
         """The source offset up to which the destination has everything."""
-        return min(lane.acknowledged for lane in self.lanes)
+        lanes = self.lanes
+        return lanes[0].acknowledged if len(lanes) == 1 else min(lane.acknowledged for lane in lanes)
 
     @property
     def waits_from(self) -> int:
@@ -200,6 +201,8 @@ class Partition:
     @property
     def worst_lane(self) -> Lane:
         """The one whose state says most about how the partition stands."""
+        if len(self.lanes) == 1:
+            return self.lanes[0]
         return max(self.lanes, key=lambda lane: (_WEIGHTS[lane.state], lane.attempts))
 
     @property

@@ -29,8 +29,10 @@ class Pings:
         self._clock = clock
         self._asked_at_ms: dict[int, int] = {}
 
-    async def ask(self) -> None:
-        """Ask those that have not been asked for a while; one that does not answer is asked later."""
+    async def ask(self) -> bool:
+        """Ask those that have not been asked for a while; one that does not answer is asked later. Whether
+        all were asked lately.
+        """
         now_ms = self._clock.monotonic_ms()
         used = set(self._used())
         self.round_trips.keep(used)
@@ -38,6 +40,7 @@ class Pings:
             asked_at_ms = self._asked_at_ms.get(broker)
             if asked_at_ms is None or now_ms - asked_at_ms >= PING_INTERVAL_MS:
                 await self._ask(broker, now_ms)
+        return used <= self._asked_at_ms.keys()
 
     async def _ask(self, broker: int, now_ms: int) -> None:
         request = ApiVersionsRequest(

@@ -30,6 +30,8 @@ from mirrormaker.flow.writer import DestinationWriter
 from mirrormaker.topology.model import RouteSpec
 
 LOOK_INTERVAL_MS = 250
+PINGED_INTERVAL_MS = 1_000
+"""How soon it is looked whether there are other brokers to ask for their round trips."""
 AHEAD_MS = 500
 """Fetched ahead under a limit, beside what round trips take."""
 
@@ -161,9 +163,8 @@ class RouteLink:
         assert self._source is not None
         assert self._destination is not None
         while True:
-            await self._source.ask()
-            await self._destination.ask()
-            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+            are_asked = [await pings.ask() for pings in (self._source, self._destination)]
+            await asyncio.sleep((PINGED_INTERVAL_MS if all(are_asked) else LOOK_INTERVAL_MS) / 1000)
 
     def _ways(self) -> Ways:
         return Ways(

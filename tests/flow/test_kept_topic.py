@@ -105,6 +105,24 @@ def test_a_cluster_that_does_not_say_where_a_topic_ends_is_told_of(cluster: Clus
         os.kill(node.pids[1], signal.SIGCONT)
 
 
+def test_a_topic_in_which_nothing_happens_is_seldom_asked_for_and_what_comes_is_there_at_once(
+    cluster: ClusterFactory,
+) -> None:
+    async def main(client: Cluster) -> None:
+        now = asyncio.get_running_loop().time
+        async with KeptTopic(client, NAME) as topic:
+            await topic.read_to_end()
+            reads, began = topic.reads, now()
+            await until(lambda: topic.reads >= reads + 3)
+            assert now() - began > 3
+            await topic.put([({"number": 1}, {"x": 1})])
+            written = now()
+            await until(lambda: topic.get({"number": 1}) == {"x": 1})
+            assert now() - written < 1
+
+    run(cluster(), main)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_CONFIG])
 def test_a_cluster_that_has_a_policy_about_settings_is_left_those_that_do_not_matter(
     cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
