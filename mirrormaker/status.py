@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -188,12 +189,21 @@ async def read_status(
             daemon_problem = _describe_silence(state.get("at_ms"), clock.now_ms())
     groups = {} if state.get("routes") else await attend(topology, await find_active_sides(topology))
     asked = topology.routes if routes is None else routes
-    seen = await asyncio.gather(*(_observe_or_tell(topology, route, state, groups, clock) for route in asked))
+    told = await asyncio.gather(*(_tell(topology, route, state, groups) for route in asked))
+    by_source: dict[ClusterName, list[tuple[RouteSpec, Mapping[str, Any]]]] = defaultdict(list)
+    for route, each in zip(asked, told, strict=True):
+        by_source[route.source].append((route, each))
+    at_ms = state.get("at_ms")
+    parts = await asyncio.gather(
+        *(_observe_from(topology, name, part, at_ms, clock) for name, part in by_source.items())
+    )
+    seen = {route.name: route for part in parts for route in part}
     return Status(
         topology=_topology_status(state.get("topology")),
         daemon_problem=daemon_problem,
         routes=tuple(
-            replace(_of_topics(route, topics), datacenters=_datacenters(topology, route)) for route in seen
+            replace(_of_topics(seen[route.name], topics), datacenters=_datacenters(topology, route))
+            for route in asked
         ),
         workers=tuple(state.get("workers", ())),
         clusters=state.get("clusters", {}),
@@ -227,7 +237,7 @@ def _of_topics(route: RouteStatus, topics: Collection[str]) -> RouteStatus:
     )
 
 
-def _datacenters(topology: Topology, route: RouteStatus) -> tuple[str | None, str | None]:
+def _datacenters(topology: Topology, route: RouteSpec) -> tuple[str | None, str | None]:
     clusters = topology.clusters
     return clusters[route.source].datacenter, clusters[route.destination].datacenter
 
@@ -243,30 +253,60 @@ def _topology_status(told: Mapping[str, Any] | None) -> TopologyStatus | None:
     )
 
 
-async def _observe_or_tell(
-    topology: Topology,
-    route: RouteSpec,
-    state: Mapping[str, Any],
-    groups: Mapping[str, ActiveSide],
-    clock: Clock,
-) -> RouteStatus:
-    """`groups`: where failover groups are, where no daemon tells."""
+async def _tell(
+    topology: Topology, route: RouteSpec, state: Mapping[str, Any], groups: Mapping[str, ActiveSide]
+) -> Mapping[str, Any]:
+    """What is known of a route without its source. `groups`: where failover groups are, where no daemon
+    tells.
+    """
     told: Mapping[str, Any] = state.get("routes", {}).get(route.name) or await _tell_wishes(topology, route)
     if (where := groups.get(route.failover_group or "")) is not None:
         told = {**told, **_tell_switch(route, where)}
-    spec = topology.clusters[route.source]
-    if _state_of(route, told) == STANDING_BY:
-        return _route_status(route, told, None, NO_LAG, ())
+    return told
+
+
+async def _observe_from(
+    topology: Topology,
+    name: ClusterName,
+    routes: Sequence[tuple[RouteSpec, Mapping[str, Any]]],
+    told_at_ms: int | None,
+    clock: Clock,
+) -> list[RouteStatus]:
+    """Of all routes from one cluster, on the same connections; each with what is told of it."""
+    awake = [(route, told) for route, told in routes if _state_of(route, told) != STANDING_BY]
+    seen = [
+        _route_status(route, told, None, NO_LAG, ())
+        for route, told in routes
+        if _state_of(route, told) == STANDING_BY
+    ]
+    if not awake:
+        return seen
+    try:
+        async with open_cluster(topology.clusters[name]) as source:
+            looks = (_observe(topology, route, source, told, told_at_ms, clock) for route, told in awake)
+            return seen + await asyncio.gather(*looks)
+    except BrokerError as error:
+        return seen + [_route_status(route, told, str(error), None, ()) for route, told in awake]
+
+
+async def _observe(
+    topology: Topology,
+    route: RouteSpec,
+    source: Cluster,
+    told: Mapping[str, Any],
+    told_at_ms: int | None,
+    clock: Clock,
+) -> RouteStatus:
+    """Where the source does not say how a route stands, that is told."""
     try:
         async with (
             asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
-            open_cluster(spec) as source,
-            route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS) as group,
+            route_group(route, topology.clusters[route.source], source, timeout_ms=QUERY_TIMEOUT_MS) as group,
         ):
             at_work = _state_of(route, told) in AT_WORK
             look = None if at_work else partial(_find_written, topology, route, source)
             partitions = await observe_partitions(
-                route, source, group, told, state.get("at_ms"), clock, find_written=look
+                route, source, group, told, told_at_ms, clock, find_written=look
             )
             is_blind = not partitions and await is_hidden(route, source, told)
     except (BrokerError, TimeoutError) as error:

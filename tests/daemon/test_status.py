@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.client.cluster import Cluster
 from broker.errors import ConfigurationError
 from broker.loopback import free_ports
+from mirrormaker.clusters import open_cluster
 from mirrormaker.report import render_json, render_text
 from mirrormaker.state import STATE_VERSION, StateDirectory
 from mirrormaker.status import load_for_status, read_status
 from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import ClusterSpec
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import mirrormaker, wait_until
 from tests.daemon.test_mirror import address, create, produce
@@ -90,6 +94,29 @@ def test_a_destination_that_is_away_is_told_also_where_no_daemon_runs(
         return f"jfk-to-aggregate: {problem}" in shown.stdout and route["problem"].startswith(problem)
 
     wait_until(is_told, "the destination told as away")
+
+
+def test_routes_from_one_cluster_ask_it_on_the_same_connections(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    for topic in ("flights", "planes"):
+        create(source, topic, 1)
+    produce(source, "planes", range(5), 1)
+    file = tmp_path / "mesh.yaml"
+    reached = IN_FORCE.replace("source:1", address(source)).replace("destination:2", address(destination))
+    file.write_text(reached + "  - {name: planes, from: jfk, to: aggregate, topics: {include: [planes]}}\n")
+    opened: list[str] = []
+
+    def open_and_count(spec: ClusterSpec) -> AbstractAsyncContextManager[Cluster]:
+        opened.append(spec.name)
+        return open_cluster(spec)
+
+    monkeypatch.setattr("mirrormaker.status.open_cluster", open_and_count)
+    status = asyncio.run(read_status(load_topology(file), ManualClock()))
+    told = [(route.name, route.lag and route.lag.messages) for route in status.routes]
+    assert told == [("jfk-to-aggregate", 0), ("planes", 5)]
+    assert opened.count("jfk") == 1
 
 
 def test_one_route_and_one_topic_of_it_may_be_asked_for(cluster: ClusterFactory, tmp_path: Path) -> None:
