@@ -141,6 +141,7 @@ class WorkingRoute:
                 around.identity.topology,
                 lambda topology: around.cluster_ids.known(topology.clusters),
             ),
+            self._timing.appearances,
         )
 
     async def begin(self) -> None:

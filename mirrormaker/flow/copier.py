@@ -260,6 +260,7 @@ class RouteCopier:
             find_epochs=self._copied_epochs,
             filter_text=self._crossing.transit.filter_text,
             read_committed=self.route.isolation is Isolation.READ_COMMITTED,
+            begin_history=self._parts.timing.appearances.begin_history,
         )
         return Engine(
             machine=machine,

@@ -17,7 +17,7 @@ from broker.types import TopicPartition
 from broker.wire.messages.fetch import PartitionData
 from mirrormaker.flow.exchange import FetchedPartition, FetchPlan, Remainder
 from mirrormaker.flow.fetcher import Answered
-from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.lag import BeginHistory, EndHistory, unseen_history
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.source_ranges import SourceRanges
@@ -55,6 +55,7 @@ class FetchAnswers:
         on_trouble: Callable[[Trouble], None],
         on_stale: Callable[[], None],
         read_committed: bool,
+        begin_history: BeginHistory = unseen_history,
     ) -> None:
         """`on_stale`: leaders may have moved."""
         self.histories: dict[TopicPartition, EndHistory] = {}
@@ -66,6 +67,7 @@ class FetchAnswers:
         self._on_trouble = on_trouble
         self._on_stale = on_stale
         self._read_committed = read_committed
+        self._begin_history = begin_history
 
     def forget(self, positions: Mapping[TopicPartition, int]) -> None:
         """Drop what is only of use for the lag of records before these positions."""
@@ -113,7 +115,9 @@ class FetchAnswers:
     ) -> FetchedPartition:
         """What a partition's part of an answer has, for the machine; how far the source is, is noted."""
         answer = _answer_of(source, offset, data, read_committed=self._read_committed)
-        history = self.histories.setdefault(source, EndHistory())
+        history = self.histories.get(source)
+        if history is None:
+            history = self.histories[source] = self._begin_history(source, offset)
         unchanged_ms = answered.unchanged_ms if source not in answered.added else None
         history.observe(
             answer.source_end, self._clock.monotonic_ms(), answered.started_ms, unchanged_ms=unchanged_ms

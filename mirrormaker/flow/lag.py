@@ -14,7 +14,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from broker.types import TopicPartition
 
 SAMPLES_MAX = 128
 
@@ -118,3 +121,12 @@ class EndHistory:
         drop = max(bisect_right(self._ends, position) - 1, 0)
         for samples in (self._ends, self._times, self._seen):
             del samples[:drop]
+
+
+BeginHistory = Callable[[TopicPartition, int], EndHistory]
+"""For a partition that is copied from an offset on."""
+
+
+def unseen_history(_source: TopicPartition, _position: int) -> EndHistory:
+    """Nobody knows when it came."""
+    return EndHistory()

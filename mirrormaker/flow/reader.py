@@ -23,6 +23,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.exchange import FetchPlan, Remainder
 from mirrormaker.flow.fetch_answers import FetchAnswers, Taken, is_answered
 from mirrormaker.flow.fetcher import Answered, Fetcher
+from mirrormaker.flow.lag import BeginHistory, unseen_history
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.read_ahead import ReadAhead
 from mirrormaker.flow.signal import Signal
@@ -53,6 +54,7 @@ class SourceReader:
         fetching: Fetching | None = None,
         filter_text: Callable[[Iterable[str]], str],
         read_committed: bool = True,
+        begin_history: BeginHistory = unseen_history,
     ) -> None:
         """`on_trouble` is told why a partition stands; it is fetched again after `FlowMachine.go_on`.
         `filter_text` tells what nodes may leave out that filter themselves, by topics.
@@ -92,6 +94,7 @@ class SourceReader:
             on_trouble=on_trouble,
             on_stale=self._stale.set,
             read_committed=read_committed,
+            begin_history=begin_history,
         )
 
     @property

@@ -11,6 +11,7 @@ from broker.client.admin import Admin, ConfigEntry
 from broker.client.cluster import Cluster
 from broker.client.operations import DESCRIBE_CONFIGS
 from broker.errors import ProtocolError
+from mirrormaker.flow.timing.appearances import Appearances
 from mirrormaker.missing_rights import explained
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import ObservedTopic
@@ -46,10 +47,12 @@ def _no_further(_: str) -> Collection[str]:
 class TopicCamera:
     """Takes pictures of two clusters; `problem` says why settings are not known where they are not."""
 
-    def __init__(self, source: Cluster, destination: Cluster) -> None:
+    def __init__(self, source: Cluster, destination: Cluster, appearances: Appearances) -> None:
+        """`appearances` is told which topics the source has."""
         self.problem: str | None = None
         self._source = source
         self._destination = destination
+        self._appearances = appearances
         self._looks_left = 0
 
     def look_closely(self) -> None:
@@ -65,7 +68,10 @@ class TopicCamera:
         """A picture of the topics that the route takes, of what they become, of those `declared` for the
         destination, and of the `further` ones there for each that it takes. Raises BrokerError.
         """
+        self._appearances.look_begins()
         metadata = await self._source.refresh()
+        counts = {topic.name: len(topic.partitions) for topic in metadata.topics.values()}
+        self._appearances.looked(self._source.cluster_id, counts)
         selected = select_topics(naming, metadata.topics.values())
         beside = {name for topic in selected for name in further(topic)}
         there = await self._destination.refresh({*selected.values(), *declared, *beside})

@@ -17,6 +17,7 @@ from broker.client.cluster import Cluster
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.timing.appearances import Appearances
 from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, plan_topics, select_topics
@@ -84,6 +85,7 @@ class TopicReconciler:
         adoption: Adoption,
         news: News,
         circles: Circles,
+        appearances: Appearances,
     ) -> None:
         self.obstacles: Mapping[str, str] = {}
         """Source topics that are selected and not copied, with the reason."""
@@ -108,7 +110,7 @@ class TopicReconciler:
         self._paused: frozenset[str] = frozenset()
         self._due = Signal()
         self._log = logger("reconcile").bind(route=work.name)
-        self._camera = TopicCamera(source, destination)
+        self._camera = TopicCamera(source, destination, appearances)
         self._repairer = Repairer(self._log, news)
 
     @property

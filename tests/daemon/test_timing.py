@@ -125,3 +125,27 @@ def test_latencies_are_measured_by_the_times_that_records_have(
     counts = {labels["basis"]: count for labels, count in metrics["mirrormaker_latency_seconds_count"]}
     assert counts == {"create": 100.0, "append": 100.0}
     assert mesh.mirror.stop() == 0
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_what_comes_to_a_new_topic_waits_since_then_whatever_its_producer_says(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, workers: int
+) -> None:
+    source, _ = clusters
+    create(source, "known", 1)
+    produce(source, "known", range(10), 1)
+    several = {"workers": workers} if workers else {}
+    shut = {**several, "windows": [{"bytes_per_second": 0}]}
+    mesh.write(route("new", "known|loaded", resources=shut, objectives={"lag_seconds": 86_400}))
+    mesh.mirror.start()
+    mesh.mirror.wait_for(lambda told: told["lag"]["messages"] == 10, "what waits told")
+    create(source, "loaded", 2)
+    writer = producer(source)
+    for partition in range(2):
+        writer.produce("loaded", b"of 1970", partition=partition, timestamp=1)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    mesh.mirror.wait_for(
+        lambda told: told["lag"]["messages"] == 12 and 0 <= told["lag"]["seconds"] < 3 * PATIENCE_SECONDS,
+        "since when what came to the new topic waits",
+    )
+    assert "lag_objective_breached" not in events(mesh, "new")

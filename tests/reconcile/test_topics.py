@@ -98,7 +98,7 @@ def reconciler_of(around: Any) -> TopicReconciler:
         ends,
         DestinationClaims(),
         lambda topics: around.told.update(topics),
-        *[around] * 4,
+        *[around] * 5,
     )
     reconciler._camera = reconciler._repairer = around
     return reconciler

@@ -23,9 +23,10 @@ from broker.types import TopicPartition
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
-from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.lag import BeginHistory, EndHistory
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing.appearances import Appearances
 from mirrormaker.flow.timing.latency import Latency, arrival_of
 from mirrormaker.flow.timing.objective import Change, LagObjective
 from mirrormaker.flow.timing.retention_watch import RetentionWatch
@@ -71,10 +72,15 @@ class _Left(NamedTuple):
 class _Copying:
     """What is known while a copier is at work."""
 
-    def __init__(self, parts: AtWork, clock: Clock) -> None:
+    def __init__(self, parts: AtWork, clock: Clock, begin_history: BeginHistory) -> None:
         self.parts = parts
         self.waiting = Waiting(
-            parts.source, parts.histories, clock, parts.on_end, read_committed=parts.read_committed
+            parts.source,
+            parts.histories,
+            clock,
+            parts.on_end,
+            read_committed=parts.read_committed,
+            begin_history=begin_history,
         )
         self.settings: dict[str, SourceSettings] = {}
 
@@ -85,6 +91,7 @@ class RouteTiming:
     def __init__(self, route: RouteSpec, clock: Clock, events: RouteEvents) -> None:
         self.is_blind: Callable[[], bool] = lambda: False
         """Whether nothing is copied of the topics that there are: nobody looks how much of them waits."""
+        self.appearances = Appearances(clock)
         self._settings_problem: str | None = None
         """Why settings of the source's topics are not known; what is copied is known all the same."""
         self._look_problem: str | None = None
@@ -114,7 +121,7 @@ class RouteTiming:
 
     def begin(self, parts: AtWork) -> None:
         """A copier is at work."""
-        self._copying = _Copying(parts, self._clock)
+        self._copying = _Copying(parts, self._clock, self.appearances.begin_history)
         self._heartbeats = parts.heartbeats
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ from broker.client.cluster import Cluster
 from broker.client.offsets import EARLIEST, LATEST, list_offsets_found
 from broker.clock import Clock
 from broker.types import TopicPartition
-from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.lag import BeginHistory, EndHistory, unseen_history
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
 from mirrormaker.flow.trouble import ANOTHER_LOG, Trouble
@@ -44,6 +44,7 @@ class Waiting:
         on_end: Callable[[TopicPartition, int], None],
         *,
         read_committed: bool,
+        begin_history: BeginHistory = unseen_history,
     ) -> None:
         """`on_end` is told ends of the source that were asked for."""
         self._cluster = cluster
@@ -51,6 +52,7 @@ class Waiting:
         self._clock = clock
         self._on_end = on_end
         self._read_committed = read_committed
+        self._begin_history = begin_history
         self._samples: dict[TopicPartition, _Sample] = {}
         self._told_ms: dict[TopicPartition, int] = {}
         """What the first record that waited said last."""
@@ -132,7 +134,10 @@ class Waiting:
         now_ms = self._clock.monotonic_ms()
         for source, end in ends.items():
             if source in partitions and self._is_unheard(source, asked_ms):
-                history = self._histories.setdefault(source, EndHistory())
+                history = self._histories.get(source)
+                if history is None:
+                    history = self._begin_history(source, partitions[source].waits_from)
+                    self._histories[source] = history
                 history.observe(end.offset, now_ms, asked_ms)
                 history.start = starts[source].offset
                 self._on_end(source, end.offset)
