@@ -2,7 +2,8 @@
 delivery: it would go on there, and copy once more all that came since, when it is exactly once again.
 
 What is copied does not wait for that; where the destination does not answer, it is tried again. A delivery
-that must not repeat anything asks for them before (`find`). Owned by the copier's event loop.
+that must not repeat anything asks for them before (`find`). Those of heartbeats stay: every route between the
+same clusters brings them, and what is there is mostly another's. Owned by the copier's event loop.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.position_moves import FoundPlaces, find_positions, withdraw_positions
 from mirrormaker.flow.positions import SourceId
@@ -80,7 +82,7 @@ class Withdrawal:
         self._left |= {
             self._id_of(source, self._topic_id(source), partitions[source].lanes[0].destination.topic)
             for source in sources
-            if source in partitions
+            if source in partitions and source.topic != HEARTBEATS_TOPIC
         }
         if self._left and (self._task is None or self._task.done()):
             self._task = self._tasks.create_task(self._run(), name="withdraw positions")
