@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 HEARTBEATS_TOPIC = "__mirrormaker_heartbeats"
 KEY_PREFIX = '{"heartbeat":'
 HOPS_MAX = 16
 """A heartbeat that was carried so often goes no further."""
-_TIME_MS_MAX = 1 << 53
+_TIMES_MS = range((1 << 53) + 1)
+_TEXTS = ("cluster", "name", "daemon", "host")
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -77,24 +79,30 @@ def decode_beat(value: bytes | None) -> Beat | None:
         document = json.loads(value or b"")
     except (ValueError, RecursionError):
         return None
-    match document:
-        case {
-            "cluster": str(cluster),
-            "name": str(name),
-            "daemon": str(daemon),
-            "host": str(host),
-            "at_ms": int(at_ms),
-            "path": list(hops),
-        } if 0 <= at_ms <= _TIME_MS_MAX and not _HALF_CHARACTER.search(cluster + name + daemon + host):
-            path = tuple(_hop_of(hop) for hop in hops)
-            known = tuple(hop for hop in path if hop is not None)
-            if len(known) == len(path):
-                return Beat(cluster=cluster, name=name, daemon=daemon, host=host, at_ms=at_ms, path=known)
-    return None
+    if not _has_texts(document, *_TEXTS) or not isinstance(document.get("path"), list):
+        return None
+    cluster, name, daemon, host = (document[field] for field in _TEXTS)
+    at_ms, hops = document["at_ms"], [_hop_of(hop) for hop in document["path"]]
+    path = tuple(hop for hop in hops if hop is not None)
+    if len(path) < len(hops) or at_ms not in _TIMES_MS:
+        return None
+    if _HALF_CHARACTER.search(cluster + name + daemon + host):
+        return None
+    return Beat(cluster=cluster, name=name, daemon=daemon, host=host, at_ms=at_ms, path=path)
 
 
 def _hop_of(document: object) -> Hop | None:
-    match document:
-        case {"cluster": str(cluster), "route": str(route), "at_ms": int(at_ms)}:
-            return Hop(cluster=cluster, route=route, at_ms=at_ms)
-    return None
+    if not _has_texts(document, "cluster", "route"):
+        return None
+    return Hop(cluster=document["cluster"], route=document["route"], at_ms=document["at_ms"])
+
+
+def _has_texts(document: object, *fields: str) -> TypeGuard[dict[str, Any]]:
+    """Whether it has a time and these texts. Not by patterns: each route reads all heartbeats of its source,
+    and those take five times as long as JSON does.
+    """
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("at_ms"), int)
+        and all(isinstance(document.get(field), str) for field in fields)
+    )
