@@ -17,8 +17,8 @@ from mirrormaker.audit.ranges import Range
 
 async def time_bounds(cluster: Cluster, partitions: Collection[TopicPartition]) -> tuple[int, int] | None:
     """Of the first records the least time, and the greatest of all, milliseconds since the epoch; None: there
-    are no records. Clusters that do not tell the greatest are taken to have records of now. Raises
-    BrokerError.
+    are no records. None is greater than now: producers may say any time, such as one in microseconds.
+    Clusters that do not tell the greatest are taken to have records of now. Raises BrokerError.
     """
     starts, ends = await earliest_offsets(cluster, partitions), await latest_offsets(cluster, partitions)
     filled = [each for each in partitions if starts[each] < ends[each]]
@@ -29,14 +29,15 @@ async def time_bounds(cluster: Cluster, partitions: Collection[TopicPartition]) 
     ]
     if not firsts:
         return None
+    now_ms = SystemClock().now_ms()
     try:
         found = await list_offsets(cluster, dict.fromkeys(filled, MAX_TIMESTAMP))
         latest = max(at.timestamp for at in found.values())
     except ProtocolError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise
-        latest = SystemClock().now_ms()
-    return max(min(firsts), 0), max(latest, *firsts)
+        latest = now_ms
+    return max(min(firsts), 0), min(max(latest, *firsts), now_ms)
 
 
 async def _first_time(cluster: Cluster, partition: TopicPartition, within: Range) -> int | None:
