@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     try:
         options = _parser().parse_args(arguments)
+        options.log_level = options.log_level or options.usual_log_level
         configure_logging(options.log_level)
         command: Callable[[argparse.Namespace], int] = options.command
         code = command(options)
@@ -87,14 +88,21 @@ def _parser() -> argparse.ArgumentParser:
         prog="mirrormaker", description="Mirrors between clusters that speak the Kafka protocol."
     )
     parser.add_argument("--version", action=TellVersion)
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        help="of what is logged to stderr: by default info of a daemon, warning of commands",
+    )
+    parser.set_defaults(usual_log_level="warning")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_verb(verbs, "validate", _validate, "check a topology file")
     for name, command, purpose in (
         ("run", _run, "run the daemon: every route of the file, until SIGTERM"),
         ("up", _up, "run every cluster that says `embedded`, and the daemon"),
     ):
-        _add_http(_add_verb(verbs, name, command, purpose))
+        daemon = _add_verb(verbs, name, command, purpose)
+        daemon.set_defaults(usual_log_level="info")
+        _add_http(daemon)
     add_plan_verbs(partial(_add_verb, verbs))
     add_translate_verb(partial(_add_verb, verbs))
     add_audit_verb(partial(_add_verb, verbs))

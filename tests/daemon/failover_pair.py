@@ -66,6 +66,7 @@ def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
         verb, str(file), "orders", "--output", "json", "--timeout", "30", *options, seconds=SECONDS
     )
     assert done.stdout, done.stderr
+    assert '"event"' not in done.stderr, "logs stand between the lines"
     told: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == bool(told.get("refused")), done.stderr
     return told
