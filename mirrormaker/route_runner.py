@@ -263,7 +263,7 @@ class RouteRunner:
                 self.state, self.error = RouteState.RUNNING, None
                 await self._run(working)
             finally:
-                self._working, self._books = None, working.describe_books()
+                self._working, self._books = None, _at_rest(working.describe_books())
 
     async def _run(self, working: WorkingRoute) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -360,6 +360,11 @@ class RouteRunner:
         if self._working is None:
             return description | self._books
         return description | self._working.describe() | self._working.describe_books()
+
+
+def _at_rest(books: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What was in the way of the work is told no more while there is none."""
+    return {name: told | {"problem": None} if "problem" in told else told for name, told in books.items()}
 
 
 def _described(pause: Pause | None) -> dict[str, Any] | None:

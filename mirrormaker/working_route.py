@@ -235,7 +235,7 @@ class WorkingRoute:
         """How it copies, as plain data."""
         return describe_work(self.copier, self.reconciler, self._rules, self._timing)
 
-    def describe_books(self) -> dict[str, Any]:
+    def describe_books(self) -> dict[str, dict[str, Any]]:
         """What it knows of what has been copied, also when it works no more."""
         description = {
             "counts": describe_counts(self.copier),

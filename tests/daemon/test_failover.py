@@ -176,6 +176,18 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(pair:
         assert audited.returncode == 0, audited.stdout
 
 
+def test_why_groups_were_not_carried_is_told_no_more_once_nobody_carries_them(pair: Pair) -> None:
+    pair.begin(10)
+    commit(pair.primary, "readers", TOPIC, 5)
+    wait_until(lambda: committed(pair.standby, "readers", TOPIC)[0] == 5, "the group is carried")
+    pair.primary.kill_node(1)
+    told = "forth: groups are not carried over"
+    wait_until(lambda: told in status_text(pair.file), "told")
+    switch("failover", pair.file, "--force")
+    pair.running.wait_for(lambda route: route["state"] == "standing by", "stands by")
+    assert told not in status_text(pair.file)
+
+
 @pytest.mark.long
 def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(pair: Pair) -> None:
     pair.begin(50)
