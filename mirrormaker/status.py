@@ -45,7 +45,9 @@ SILENCE_MS = 10_000
 STANDING_BY = "standing by"
 """A route whose failover group is at work in the other direction: nothing waits for it."""
 RUNNING = "running"
-AT_WORK = frozenset({RUNNING, "starting"})
+PAUSING = "pausing"
+"""A route that is to pause, and finishes what is under way."""
+AT_WORK = frozenset({RUNNING, "starting", PAUSING})
 LEDGER_TIMEOUT_MS = 5_000
 _DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
@@ -58,7 +60,9 @@ class RouteStatus:
     source: ClusterName
     destination: ClusterName
     state: str
-    """The daemon's word for it; "stopped" when no daemon runs here, "disabled" when the file says so."""
+    """The daemon's word for it; "pausing" while it finishes what is under way, "stopped" when no daemon runs
+    here, "disabled" when the file says so.
+    """
     problem: str | None
     lag: Lag | None
     partitions: tuple[PartitionStatus, ...] = ()
@@ -359,6 +363,8 @@ def _tell_switch(route: RouteSpec, where: ActiveSide) -> Mapping[str, Any]:
 
 def _state_of(route: RouteSpec, told: Mapping[str, Any]) -> str:
     """Which routes of a failover group run is not the file's to say."""
+    if told.get("pause") is not None and told.get("state") in AT_WORK:
+        return PAUSING
     if route.enabled or "state" in told:
         return str(told.get("state", "stopped"))
     return "disabled" if route.failover_group is None else STANDING_BY

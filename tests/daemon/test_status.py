@@ -76,6 +76,17 @@ def test_a_daemon_that_has_told_nothing_for_long_is_told_of(
     assert asyncio.run(read_status(topology, clock, routes=())).daemon_problem is None
 
 
+@pytest.mark.parametrize(
+    ("told", "shown"), [("starting", "pausing"), ("running", "pausing"), ("paused", "paused")]
+)
+def test_a_route_that_is_to_pause_is_pausing_until_it_rests(tmp_path: Path, told: str, shown: str) -> None:
+    file = tmp_path / "mesh.yaml"
+    file.write_text(IN_FORCE.replace("source:1", f"127.0.0.1:{free_ports(1)[0]}"))
+    state = {"routes": {"jfk-to-aggregate": {"state": told, "pause": {"at_ms": 1, "by": "ops"}}}}
+    status = asyncio.run(read_status(load_topology(file), ManualClock(), state))
+    assert [route.state for route in status.routes] == [shown]
+
+
 def test_a_destination_that_is_away_is_told_also_where_no_daemon_runs(
     cluster: ClusterFactory, tmp_path: Path
 ) -> None:
