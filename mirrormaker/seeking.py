@@ -25,7 +25,7 @@ from broker.client.group_offset_admin import (
 )
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.clock import SystemClock
-from broker.errors import BrokerError, ConfigurationError
+from broker.errors import BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
@@ -38,6 +38,7 @@ from mirrormaker.flow.passed_over import Moves, note_passed_over
 from mirrormaker.flow.position_moves import move_positions, withdraw_readable
 from mirrormaker.flow.position_note import read_note, write_note
 from mirrormaker.flow.positions import SourceId
+from mirrormaker.flow.transaction_steps import FENCED_CODES
 from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.grounds import may_append, refusal
@@ -60,6 +61,8 @@ LEAVE_TIMEOUT_MS = 20_000
 ENDED_TIMEOUT_MS = SESSION_TIMEOUT_MS + 2_000
 """How long a process that has just ended, or was killed, may count as one in the group of a route."""
 LOOK_INTERVAL_MS = 200
+_COME_TO_WORK_CODES = FENCED_CODES | {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP}
+"""What the group, or the owner of an exactly-once bucket, answers where a process is at work by then."""
 
 
 class RouteBusyError(BrokerError):
@@ -106,6 +109,25 @@ async def seek(
     """
     route = find_route(topology, name, topics)
     await _check_side(topology, route)
+    try:
+        return await _move(topology, route, topics, destination, partition, may_have_ended=may_have_ended)
+    except ProtocolError as error:
+        if error.code not in _COME_TO_WORK_CODES:
+            raise
+        problem = f"route {name!r} came to work meanwhile: pause it first, as a whole, then seek again"
+        raise RouteBusyError(problem) from error
+
+
+async def _move(
+    topology: Topology,
+    route: RouteSpec,
+    topics: Collection[str],
+    destination: Destination,
+    partition: int | None,
+    *,
+    may_have_ended: bool,
+) -> dict[TopicPartition, int]:
+    """Raises as `seek`; ProtocolError of `_COME_TO_WORK_CODES` where a process took the route up."""
     wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
     spec = topology.clusters[route.source]
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:

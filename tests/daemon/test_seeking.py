@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from confluent_kafka import Consumer
 
 from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin, ToLatest, ToOffset, ToTime
@@ -14,12 +15,13 @@ from broker.embedded import EmbeddedCluster
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker import seeking
-from mirrormaker.seeking import seek
+from mirrormaker.seeking import RouteBusyError, seek
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
 from tests.audit.test_time_offsets import FLIGHTS, NOON_MS, write_history
 from tests.conftest import ClusterFactory
-from tests.daemon.test_mirror import create, produce
+from tests.daemon.conftest import wait_until
+from tests.daemon.test_mirror import address, create, produce
 
 ROUTE = "jfk-to-aggregate"
 
@@ -74,6 +76,36 @@ def test_what_a_seek_cannot_note_it_does_not_pass_over(
     monkeypatch.setattr(seeking, "note_passed_over", refuse)
     with pytest.raises(BrokerError, match="it may not be written"):
         asyncio.run(seek(topology, ROUTE, [], ToLatest(), 0))
+    assert positions(source) == {FLIGHTS: 3}
+
+
+async def nobody(*_: object) -> int:
+    """As before a process joined its group."""
+    return 0
+
+
+def test_a_route_that_comes_to_work_meanwhile_is_not_moved(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, source, _ = topology_of(tmp_path, cluster)
+    asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0))
+    monkeypatch.setattr(seeking, "count_members", nobody)
+    member = Consumer(
+        {
+            "bootstrap.servers": address(source),
+            "group.id": f"mirror/{ROUTE}",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    member.subscribe(["flights"])
+    try:
+        wait_until(lambda: member.poll(0.1) is not None, "somebody in the group")
+        for to in (ToLatest(), ToTime(NOON_MS)):
+            with pytest.raises(RouteBusyError, match="came to work meanwhile: pause it first, as a whole"):
+                asyncio.run(seek(topology, ROUTE, [], to, 0))
+    finally:
+        member.close()
     assert positions(source) == {FLIGHTS: 3}
 
 
