@@ -1,7 +1,9 @@
 """Conditions of filters and routing steps: as predicates, and as text for nodes that filter themselves. Pure.
 
 Both say the same, in the terms of the nodes' own language (`broker.records.record_filter`). It has no regular
-expressions, which a node would have to run for anybody who asks: what they decide is decided here.
+expressions, which a node would have to run for anybody who asks: what they decide is decided here. So is what
+becomes of values that are no JSON where a `json` condition asks for it; `where` takes them for values without
+fields, as nodes do.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from broker.records.filter_terms import (
     Term,
 )
 from broker.records.record_filter import RecordFilter
+from mirrormaker.steps.exact_json import syntax_problem
+from mirrormaker.steps.record import RecordError
 from mirrormaker.topology.model import (
     AllOf,
     AnyOf,
@@ -44,6 +48,8 @@ from mirrormaker.topology.model import (
 )
 
 _HEADER_NAME = re.compile(r"[\w-]+", re.ASCII)
+_NO_JSON = "(value exists and not $ exists)"
+"""For a node: what is decided here, as that it cannot be is told here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,20 @@ class Matches:
         return isinstance(found, str) and self.pattern.fullmatch(found) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class OfJson:
+    """A term about fields of the value; raises RecordError where there is a value and it is no JSON."""
+
+    term: Term
+
+    def holds(self, record: LookedAt) -> bool:
+        if record.document is None and record.value is not None:
+            problem = syntax_problem(record.value)
+            if problem is not None:
+                raise RecordError(f"a condition asks for a field, and the value is no JSON: {problem}")
+        return self.term.holds(record)
+
+
 def compile_condition(condition: Condition) -> Term:
     """The predicate. Raises re.error and ConfigurationError for what validation refuses."""
     match condition:
@@ -73,7 +93,7 @@ def compile_condition(condition: Condition) -> Term:
             wanted = [one.encode() for one in condition.one_of]
             return _test(HeaderNamed(name), wanted, condition.matches)
         case JsonTest(field=path):
-            return _test(JsonField(tuple(path.split("."))), condition.one_of, condition.matches)
+            return OfJson(_test(JsonField(tuple(path.split("."))), condition.one_of, condition.matches))
         case Where(expression=expression):
             return RecordFilter.parse(expression).term
         case Not(condition=inner):
@@ -115,12 +135,26 @@ def filter_text(filters: Iterable[FilterSpec]) -> str:
     """The same for a node, as far as its language goes: what it leaves out does not pass here either. Empty:
     there is nothing to tell it.
     """
-    texts = [
+    conditions = list(filters)
+    told = " and ".join(
         text if each.action is FilterAction.KEEP else f"not {text}"
-        for each in filters
+        for each in conditions
         if (text := _text(each.condition)) is not None
-    ]
-    return _told(" and ".join(texts))
+    )
+    if told and any(_asks_for_json(each.condition) for each in conditions):
+        told = f"({told}) or {_NO_JSON}"
+    return _told(told)
+
+
+def _asks_for_json(condition: Condition) -> bool:
+    match condition:
+        case JsonTest():
+            return True
+        case Not(condition=inner):
+            return _asks_for_json(inner)
+        case AnyOf(conditions=several) | AllOf(conditions=several):
+            return any(map(_asks_for_json, several))
+    return False
 
 
 def any_filter_text(texts: Iterable[str]) -> str:

@@ -83,13 +83,18 @@ def repeats_names(value: bytes) -> bool:
 
 def problem_of(value: bytes) -> str:
     """Why there is no object or list to be had of a value."""
+    return syntax_problem(value) or "it is a single value"
+
+
+def syntax_problem(value: bytes) -> str | None:
+    """Why a value is no JSON; None: it is."""
     try:
         json.loads(value, parse_int=_whole_number)
     except RecursionError:
         return "it is nested too deeply"
     except ValueError as error:
         return str(error)
-    return "it is a single value"
+    return None
 
 
 def write_json(document: Any) -> bytes:

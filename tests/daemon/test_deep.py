@@ -504,8 +504,16 @@ def test_a_release_of_a_record_that_has_crossed_after_all_ends(
     assert running.stop() == 0
 
 
-def test_a_record_that_no_step_can_process_stands_and_can_be_left_out(
-    clusters: Clusters, mirror: MirrorFactory
+@pytest.mark.parametrize(
+    ("keys", "copied"),
+    [
+        ({"transforms": [{"drop": {"fields": ["a"]}}]}, [b"{}", b"{}"]),
+        ({"filters": [{"keep": {"json": {"field": "a", "in": [1, 2]}}}]}, [b'{"a": 1}', b'{"a": 2}']),
+    ],
+    ids=["step", "filter"],
+)
+def test_a_record_that_cannot_be_processed_stands_and_can_be_left_out(
+    clusters: Clusters, mirror: MirrorFactory, keys: dict[str, Any], copied: list[bytes]
 ) -> None:
     source, destination = clusters
     create(source, "flights", 1)
@@ -513,14 +521,14 @@ def test_a_record_that_no_step_can_process_stands_and_can_be_left_out(
     for value in (b'{"a": 1}', b"no json", b'{"a": 2}'):
         writer.produce("flights", value, b"key", partition=0)
     assert writer.flush(PATIENCE_SECONDS) == 0
-    running = mirror(source, destination, transforms=[{"drop": {"fields": ["a"]}}])
+    running = mirror(source, destination, **keys)
     running.start()
     told = running.wait_for(lambda told: bool(told["halts"]), "held")
     assert (told["halts"][0]["reason"], told["halts"][0]["position"]) == ("record_error", 1)
     assert told["counts"]["troubles"] == {"record_error": 1}
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
     running.wait_for(lambda told: told["halts"] == [] and told["lag"]["messages"] == 0, "gone on")
-    assert [message.value() for message in consume(destination, "jfk.flights", 1)] == [b"{}", b"{}"]
+    assert [message.value() for message in consume(destination, "jfk.flights", 1)] == copied
     assert running.stop() == 0
 
 

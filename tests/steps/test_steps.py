@@ -139,17 +139,50 @@ FILTERS = st.lists(
 @given(
     filters=FILTERS,
     key=st.none() | st.sampled_from([b"a", b"kk"]) | NAMES.map(str.encode),
-    value=st.dictionaries(NAMES | st.sampled_from("ab"), SCALARS, max_size=3),
+    value=st.none()
+    | st.sampled_from([b"", b"null", b"7", b'{"a": 1', b"\xff"])
+    | st.dictionaries(NAMES | st.sampled_from("ab"), SCALARS, max_size=3).map(json.dumps).map(str.encode),
     headers=st.lists(st.tuples(NAMES, NAMES.map(str.encode)), max_size=2),
 )
-def test_nodes_never_leave_out_what_passes_here(
-    filters: list[FilterSpec], key: bytes | None, value: dict[str, Any], headers: list[Header]
+def test_nodes_never_leave_out_what_passes_here_or_cannot_be_processed(
+    filters: list[FilterSpec], key: bytes | None, value: bytes | None, headers: list[Header]
 ) -> None:
-    data = json.dumps(value).encode()
     passes = compile_filters(filters)
     assert passes is not None
-    if passes.holds(LookedAt(key, data, headers)) and (text := filter_text(filters)):
-        assert RecordFilter.parse(text).matches(key, data, headers)
+    try:
+        is_wanted = passes.holds(LookedAt(key, value, headers))
+    except RecordError:
+        is_wanted = True  # whatever becomes of it, it has to come here
+    if is_wanted and (text := filter_text(filters)):
+        assert RecordFilter.parse(text).matches(key, value, headers)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"filters": "[{keep: {json: {field: id, equals: 7}}}]"},
+        {"filters": "[{drop: {json: {field: id}}}]"},
+        {"filters": "[{keep: {any: [{key_prefix: x}, {not: {json: {field: id}}}]}}]"},
+        {"transforms": "[{route: {to: seven, when: {json: {field: id, equals: 7}}}}]"},
+    ],
+    ids=["keep", "drop", "not", "route"],
+)
+def test_a_value_that_is_no_json_is_a_record_error_where_a_condition_asks_for_a_field(
+    tmp_path: Path, keys: dict[str, str]
+) -> None:
+    made = steps(tmp_path, **keys)
+    for value in (b'{"id": 7', b"", b"\xff", b"[" * 100_000):
+        with pytest.raises(RecordError, match="no JSON"):
+            made.apply(record(value), 3)
+    for value in (None, b"null", b"7", b"[]"):
+        made.apply(record(value), 3)
+
+
+def test_a_value_is_read_as_json_only_where_nothing_else_decides_before(tmp_path: Path) -> None:
+    by_key = steps(tmp_path, filters="[{keep: {any: [{key_prefix: order}, {json: {field: id}}]}}]")
+    assert done(by_key, record(b"no JSON"))
+    where = steps(tmp_path, filters="[{keep: {where: $.id exists}}]")
+    assert not done(where, record(b"no JSON"))
 
 
 def test_nodes_are_told_all_of_what_their_language_can_say() -> None:
@@ -157,8 +190,9 @@ def test_nodes_are_told_all_of_what_their_language_can_say() -> None:
     keep = FilterSpec(action=FilterAction.KEEP, condition=JsonTest(field="a.b", one_of=(1, None)))
     unsaid = FilterSpec(action=FilterAction.KEEP, condition=KeyMatches(pattern="x"))
     text = filter_text([drop, unsaid, keep])
-    assert text == 'not header["a b"] in ("x") and $["a"]["b"] in (1, null)'
-    assert RecordFilter.parse(text).term == compile_filters([drop, keep])
+    told = 'not header["a b"] in ("x") and $["a"]["b"] in (1, null)'
+    assert text == f"({told}) or (value exists and not $ exists)"
+    assert filter_text([drop, unsaid]) == 'not header["a b"] in ("x")'
     assert any_filter_text([text, text]) == text
     assert any_filter_text([text, ""]) == ""
     assert any_filter_text(["key = 'a'", "key = 'b'"]) == "(key = 'a') or (key = 'b')"
