@@ -114,7 +114,10 @@ async def seek(
     except ProtocolError as error:
         if error.code not in _COME_TO_WORK_CODES:
             raise
-        problem = f"route {name!r} came to work meanwhile: pause it first, as a whole, then seek again"
+        problem = (
+            f"route {name!r} came to work meanwhile: pause it first, as a whole, then seek again;"
+            " some of its positions may have moved"
+        )
         raise RouteBusyError(problem) from error
 
 
