@@ -49,7 +49,7 @@ from mirrormaker.topology.model import (
 
 _HEADER_NAME = re.compile(r"[\w-]+", re.ASCII)
 _NO_JSON = "(value exists and not $ exists)"
-"""For a node: what is decided here, as that it cannot be is told here."""
+"""What nodes let pass beside what filters keep: record errors, which the mirror has to see."""
 
 
 @dataclass(frozen=True, slots=True)
