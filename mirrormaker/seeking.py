@@ -114,11 +114,14 @@ async def seek(
     except ProtocolError as error:
         if error.code not in _COME_TO_WORK_CODES:
             raise
-        problem = (
-            f"route {name!r} came to work meanwhile: pause it first, as a whole, then seek again;"
-            " some of its positions may have moved"
-        )
-        raise RouteBusyError(problem) from error
+        raise _came_to_work(route) from error
+
+
+def _came_to_work(route: RouteSpec) -> RouteBusyError:
+    return RouteBusyError(
+        f"route {route.name!r} came to work meanwhile: pause it first, as a whole, then seek again;"
+        " some of its positions may have moved"
+    )
 
 
 async def _move(
@@ -130,7 +133,7 @@ async def _move(
     *,
     may_have_ended: bool,
 ) -> dict[TopicPartition, int]:
-    """Raises as `seek`; ProtocolError of `_COME_TO_WORK_CODES` where a process took the route up."""
+    """Raises as `seek`; ProtocolError of `_COME_TO_WORK_CODES` where a process is taking the route up."""
     wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
     spec = topology.clusters[route.source]
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
@@ -154,6 +157,8 @@ async def _move(
         await admin.reset_group_offsets(route.group, _noted(moved, before))
         if route.delivery is not Delivery.AT_LEAST_ONCE:
             await _move_at_destination(topology, route, source, moved)
+            if await count_members(admin, route.group):  # who joined before that read where it was before
+                raise _came_to_work(route)
         return moved
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -27,7 +28,7 @@ ROUTE = "jfk-to-aggregate"
 
 
 def topology_of(
-    folder: Path, cluster: ClusterFactory, **topics: str
+    folder: Path, cluster: ClusterFactory, delivery: str = "at_least_once", **topics: str
 ) -> tuple[Topology, EmbeddedCluster, EmbeddedCluster]:
     """With its source and its destination. The source has a history of 30 records in transactions of ten."""
     clusters = {name: cluster(name) for name in ("jfk", "aggregate")}
@@ -36,7 +37,14 @@ def topology_of(
         "clusters": {
             name: {"bootstrap": [str(each) for each in there.bootstrap]} for name, there in clusters.items()
         },
-        "routes": [{"from": "jfk", "to": "aggregate", "topics": {"include": ["flights"], **topics}}],
+        "routes": [
+            {
+                "from": "jfk",
+                "to": "aggregate",
+                "delivery": delivery,
+                "topics": {"include": ["flights"], **topics},
+            }
+        ],
     }
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -90,6 +98,18 @@ def test_a_route_that_comes_to_work_meanwhile_is_not_moved(
     topology, source, _ = topology_of(tmp_path, cluster)
     asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0))
     monkeypatch.setattr(seeking, "count_members", nobody)
+    member = join(source)
+    try:
+        for to in (ToLatest(), ToTime(NOON_MS)):
+            with pytest.raises(RouteBusyError, match="came to work meanwhile: pause it first, as a whole"):
+                asyncio.run(seek(topology, ROUTE, [], to, 0))
+    finally:
+        member.close()
+    assert positions(source) == {FLIGHTS: 3}
+
+
+def join(source: EmbeddedCluster) -> Consumer:
+    """Somebody in the route's group."""
     member = Consumer(
         {
             "bootstrap.servers": address(source),
@@ -99,14 +119,29 @@ def test_a_route_that_comes_to_work_meanwhile_is_not_moved(
         }
     )
     member.subscribe(["flights"])
+    wait_until(lambda: member.poll(0.1) is not None, "somebody in the group")
+    return member
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_most_once"])
+def test_a_route_that_came_to_work_while_its_positions_moved_is_told_of(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    topology, source, _ = topology_of(tmp_path, cluster, delivery=delivery)
+    move_at_destination = seeking._move_at_destination
+    members: list[Consumer] = []
+
+    async def come_to_work_first(*told: Any) -> None:
+        members.append(await asyncio.to_thread(join, source))
+        await move_at_destination(*told)
+
+    monkeypatch.setattr(seeking, "_move_at_destination", come_to_work_first)
     try:
-        wait_until(lambda: member.poll(0.1) is not None, "somebody in the group")
-        for to in (ToLatest(), ToTime(NOON_MS)):
-            with pytest.raises(RouteBusyError, match="came to work meanwhile: pause it first, as a whole"):
-                asyncio.run(seek(topology, ROUTE, [], to, 0))
+        with pytest.raises(RouteBusyError, match="came to work meanwhile: pause it first, as a whole"):
+            asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0))
     finally:
-        member.close()
-    assert positions(source) == {FLIGHTS: 3}
+        for member in members:
+            member.close()
 
 
 @pytest.mark.parametrize("existing", ["refuse", "append"])
