@@ -231,9 +231,10 @@ def clipped(value: str) -> str:
 
 
 def suggestion(word: str, known: Collection[str]) -> str:
-    """`; did you mean ...?` where a known word is near, and nothing otherwise."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """`; did you mean ...?` where a known word is near, whatever its case, and nothing otherwise."""
+    folded = {name.casefold(): name for name in known}
+    close = get_close_matches(word.casefold(), folded, n=1)
+    return f"; did you mean {folded[close[0]]!r}?" if close else ""
 
 
 def read_text(file: Path) -> str:

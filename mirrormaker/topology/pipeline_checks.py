@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 
+from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.jdbc_url import SECRET_NAMES
 from mirrormaker.topology.model import (
@@ -94,7 +94,7 @@ def _check_running(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
 
 def _check_cluster(path: str, name: str, topology: Topology) -> Iterator[Finding]:
     if name not in topology.clusters:
-        hint = _hint(name, topology.clusters.keys())
+        hint = suggestion(name, topology.clusters)
         yield Finding(path=path, message=f"there is no cluster {name!r}{hint}")
 
 
@@ -152,7 +152,7 @@ def _check_steps(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
     for number, step in enumerate(pipeline.steps):
         for name in reads[step.name]:
             if name not in names and name != RECORDS:
-                hint = _hint(name, {RECORDS, *names})
+                hint = suggestion(name, {RECORDS, *names})
                 message = f"there is no step {name!r}{hint}"
                 yield Finding(path=f"{path}[{number}].from", message=message)
     try:
@@ -171,7 +171,7 @@ def _check_sink(path: str, sink: SinkSpec, pipeline: PipelineSpec, topology: Top
     source = source_of(sink, pipeline.steps)
     known = {RECORDS, *(step.name for step in pipeline.steps)}
     if source not in known:
-        yield Finding(path=f"{path}.from", message=f"there is no step {source!r}{_hint(source, known)}")
+        yield Finding(path=f"{path}.from", message=f"there is no step {source!r}{suggestion(source, known)}")
     if isinstance(sink.target, TopicSink):
         yield from _check_topic(path, sink.target, pipeline, topology)
     if isinstance(sink.target, JdbcSink):
@@ -242,8 +242,3 @@ def _is_among(folder: str, table: str) -> bool:
 
 def _is_continuous(pipeline: PipelineSpec) -> bool:
     return pipeline.schedule is not None and pipeline.schedule.continuous_ms is not None
-
-
-def _hint(name: str, known: Collection[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

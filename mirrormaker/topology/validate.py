@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 
 from broker.coordination.connect_string import ConnectString
 from broker.errors import ConfigurationError
 from broker.types import HostPort
 from mirrormaker.topology.clashes import check_clashes
 from mirrormaker.topology.combinations import check_carried_circles, check_combinations
+from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.failover_groups import check_failover_groups
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loops import find_circles
@@ -136,8 +136,7 @@ def _check_route(path: str, route: RouteSpec, topology: Topology) -> Iterator[Fi
 def _check_ends(path: str, line: RouteSpec | LinkSpec, topology: Topology) -> Iterator[Finding]:
     for key, name in (("from", line.source), ("to", line.destination)):
         if name not in topology.clusters:
-            close = get_close_matches(name, topology.clusters.keys(), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = suggestion(name, topology.clusters)
             yield Finding(path=f"{path}.{key}", message=f"there is no cluster {name!r}{hint}")
     if line.source == line.destination:
         kind = "route" if isinstance(line, RouteSpec) else "link"

@@ -214,6 +214,7 @@ def test_a_route_starts_where_it_says(tmp_path: Path, said: str, start: object) 
     [
         ("newest", "start: 'newest' is not one of earliest, latest"),
         ("latst", "start: 'latst' is not one of earliest, latest; did you mean 'latest'?"),
+        ("LATEST", "start: 'LATEST' is not one of earliest, latest; did you mean 'latest'?"),
         ("{}", "start: needs one of timestamp, offsets: says none of them"),
         ("{timestamp: 1, offsets: {}}", "start: needs one of timestamp, offsets: not timestamp and offsets"),
         (

@@ -84,6 +84,10 @@ def test_whole_numbers_are_read_in_every_way_that_is_clear(tmp_path: Path, said:
             "resources: {windows: [{bytes_per_second: 1, zone: Mars/Base}]}",
             "resources.windows[0].zone: 'Mars/Base' is not a time zone; one is 'Europe/Berlin'",
         ),
+        (
+            "resources: {windows: [{bytes_per_second: 1, zone: Europe/Oslow}]}",
+            "resources.windows[0].zone: 'Europe/Oslow' is not a time zone; did you mean 'Europe/Oslo'?",
+        ),
     ],
 )
 def test_what_could_be_read_in_two_ways_is_told(tmp_path: Path, keys: str, told: str) -> None:

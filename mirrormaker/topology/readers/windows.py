@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
+from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.kinds.collections import ListOf
 from mirrormaker.topology.kinds.kind import Checked, UnreadableError
 from mirrormaker.topology.kinds.numbers import Size
@@ -20,7 +21,8 @@ def _check_zone(zone: str) -> str:
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, KeyError):
-        raise UnreadableError(f"{zone!r} is not a time zone; one is 'Europe/Berlin'") from None
+        hint = suggestion(zone, available_timezones()) or "; one is 'Europe/Berlin'"
+        raise UnreadableError(f"{zone!r} is not a time zone{hint}") from None
     return zone
 
 
