@@ -8,7 +8,7 @@ numbers may have underscores between digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
@@ -125,6 +125,11 @@ class Place:
         path = self.path_of(key)
         self.problems.lines[path] = line
         return Place(node, path, self.problems)
+
+    def holds(self, keys: Set[str]) -> bool:
+        """Whether this mapping has all of `keys`."""
+        assert isinstance(self.node, yaml.MappingNode)
+        return keys <= {key.value for key, _ in self.node.value if isinstance(key, yaml.ScalarNode)}
 
     def without(self, key: str) -> Place:
         """The same mapping without what stands under `key`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from broker.errors import ConfigurationError
 from mirrormaker.topology.document import Problem, Problems, read_document, read_text
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.kinds.records import Given
@@ -17,6 +18,9 @@ from mirrormaker.topology.validate import check
 
 ZOOKEEPER_FOLDER = "zookeeper"
 """In `data_dir`: where the ZooKeeper of embedded clusters keeps its state."""
+
+PLAN_KEYS = frozenset({"checksum", "steps"})
+"""What tells a saved plan from a topology."""
 
 
 def load_topology(file: Path) -> Topology:
@@ -64,6 +68,8 @@ def lines_of(file: Path) -> Problems:
 
 def _read_topology(text: str, file: Path, problems: Problems, *, pipelines: bool = True) -> Topology:
     folder, place = file.resolve().parent, read_document(text, file, problems)
+    if place.holds(PLAN_KEYS):
+        raise ConfigurationError([f"{file}: is a saved plan: mirrormaker apply TOPOLOGY --plan {file}"])
     read = document(folder).read(place if pipelines else place.without("pipelines"))
     routes = tuple(_build_route(route, read.defaults) for route in read.routes)
     data_dir = (folder / read.data_dir).resolve()

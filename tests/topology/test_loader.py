@@ -534,3 +534,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     binary.write_bytes(b"a: 1\nb: \xff\xfe\xfa")
     with pytest.raises(ConfigurationError, match=r"binary\.yaml:2: not UTF-8 text"):
         load_topology(binary)
+
+
+def test_a_saved_plan_is_told_from_a_topology(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text('{"version": 1, "topology": {}, "steps": [], "routes": [], "checksum": "c0ffee"}')
+    with pytest.raises(ConfigurationError) as caught:
+        load_topology(file)
+    assert caught.value.problems == [f"{file}: is a saved plan: mirrormaker apply TOPOLOGY --plan {file}"]
