@@ -13,6 +13,7 @@ from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
 from mirrormaker.steps.trial import find_missing
 from mirrormaker.topology.document import Problem
+from mirrormaker.topology.failover_groups import one_way_routes
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loader import locate
 from mirrormaker.topology.model import CallFunction, ClusterName, Topology
@@ -28,6 +29,7 @@ def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
     found = (
         *unknown_settings(topology),
         *diverging_steps(topology.routes),
+        *one_way_routes(topology.routes),
         *missing_functions(topology),
         *missing_secrets(topology),
     )
@@ -56,6 +58,7 @@ def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> It
     found = {
         NoticeKind.SETTING: unknown_settings(topology, names_at),
         NoticeKind.WAYS: diverging_steps(topology.routes),
+        NoticeKind.FAILOVER: one_way_routes(topology.routes),
         NoticeKind.FUNCTION: missing_functions(topology),
         NoticeKind.SECRET: missing_secrets(topology),
         NoticeKind.TOPICS: unmatched_topics(topology.routes, topics_at),

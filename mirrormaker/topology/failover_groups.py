@@ -63,6 +63,17 @@ def check_failover_groups(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
         yield from _check_return(members)
 
 
+def one_way_routes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
+    """Routes without another that copies back once they are switched: allowed, and seldom meant."""
+    for number, route in enumerate(routes):
+        if route.failover_group is not None and route.enabled and return_route(route, routes) is None:
+            message = (
+                f"no route of the group {route.failover_group!r} leads back: once it is switched, nothing is"
+                f" copied to {route.source!r}"
+            )
+            yield Finding(path=f"routes[{number}].failover_group", message=message)
+
+
 def _members(routes: Sequence[RouteSpec]) -> dict[str, dict[int, RouteSpec]]:
     """The routes of each group by their number in the file."""
     found: dict[str, dict[int, RouteSpec]] = {}

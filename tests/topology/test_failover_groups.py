@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrormaker.topology.failover_groups import failover_groups, return_route
+from mirrormaker.topology.failover_groups import failover_groups, one_way_routes, return_route
 from tests.topology.files import load, problems_of
 
 CLUSTERS = 'clusters: {a: {bootstrap: ["a:1"]}, b: {bootstrap: ["b:1"]}, c: {bootstrap: ["c:1"]}}\n'
@@ -49,3 +49,13 @@ def test_a_group_knows_its_home_and_the_way_back(tmp_path: Path) -> None:
 )
 def test_what_cannot_switch_together_is_refused(tmp_path: Path, routes: str, told: str) -> None:
     assert any(told in problem for problem in problems_of(tmp_path, f"{CLUSTERS}routes:\n{routes}"))
+
+
+def test_a_route_of_a_group_without_a_way_back_is_doubted(tmp_path: Path) -> None:
+    (found,) = one_way_routes(load(tmp_path, f"{CLUSTERS}routes:\n{FORTH}").routes)
+    assert found.path == "routes[0].failover_group"
+    assert (
+        "no route of the group 'g' leads back: once it is switched, nothing is copied to 'a'"
+        in found.message
+    )
+    assert not list(one_way_routes(load(tmp_path, f"{CLUSTERS}routes:\n{FORTH}{BACK}").routes))
