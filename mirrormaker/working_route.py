@@ -25,6 +25,7 @@ from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.lane_note import Arrears
 from mirrormaker.flow.losses import LossNotes, losses_of
 from mirrormaker.flow.origin_registry import OriginRegistry
+from mirrormaker.flow.position_moves import make_ready
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.route_link import ExpectedRoundTrips
 from mirrormaker.flow.route_parts import RouteParts
@@ -42,6 +43,7 @@ from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import TopicReconciler
 from mirrormaker.route_description import describe_counts, describe_work
 from mirrormaker.route_surroundings import RouteSurroundings
+from mirrormaker.topology.model import Delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +197,9 @@ class WorkingRoute:
                 beside.append(tasks.create_task(self._carriage.run(), name="heartbeats"))
             if self._carrier is not None:
                 beside.append(tasks.create_task(self._carrier.run(), name="groups"))
+            back = self.work.way_back
+            if back is not None and back.delivery is Delivery.EXACTLY_ONCE:
+                beside.append(tasks.create_task(make_ready(self._open.source, back), name="way back"))
             await self.copier.run()
             for task in beside:
                 task.cancel()

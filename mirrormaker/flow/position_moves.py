@@ -7,14 +7,15 @@ records that only pass through the source go: from the bucket's position on they
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from broker.client.cluster import Cluster
+from broker.client.cluster import Cluster, CoordinatorKind
 from broker.client.producer_settings import ProducerSettings
 from broker.client.transactional_producer import TransactionalProducer
-from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
+from broker.errors import BrokerError, CorruptRecordsError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.exchange import Assignment
@@ -34,6 +35,8 @@ from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
 
+READY_RETRY_MS = 15_000
+
 
 async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapping[SourceId, int]) -> None:
     """Have the route go on at these offsets. Each bucket moves as a whole or not at all; to be repeated when
@@ -49,6 +52,21 @@ async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapp
         await kept.read_to_end()
         passing = [key for key in _stored(kept, positions) if key.get("path")]
     await _delete(destination, route, passing)
+
+
+async def make_ready(destination: Cluster, route: RouteSpec) -> None:
+    """Have the destination make its topic of transactions while it has all its nodes: it makes it when first
+    asked, with all replicas or not at all, and without it no position can be moved. Tried until it is there.
+    """
+    while True:
+        try:
+            await destination.coordinator(
+                transactional_id(route.name, ProducerKey(0, 0, None)), CoordinatorKind.TRANSACTION
+            )
+        except BrokerError:
+            await asyncio.sleep(READY_RETRY_MS / 1000)
+        else:
+            return
 
 
 class FoundPlaces(NamedTuple):

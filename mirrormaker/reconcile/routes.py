@@ -67,10 +67,14 @@ class RouteWork:
         """The same in every process that does the same for the route: see `digest_of`."""
         return digest_of(self.route, self.mesh.ways)
 
+    @property
+    def way_back(self) -> RouteSpec | None:
+        """The route of its failover group that takes over from it."""
+        return None if self.failover is None else return_route(self.route, self.failover.routes)
+
     def brings_back(self, topic: str) -> bool:
         """Whether what is written to a topic of the destination comes to the source while this route runs."""
-        is_switched = self.failover is not None and return_route(self.route, self.failover.routes) is not None
-        return not is_switched and any(
+        return self.way_back is None and any(
             compile_naming(way.source, way.topics).selects(topic) for way in self.back
         )
 

@@ -42,6 +42,8 @@ from tests.daemon.test_carried_groups import commit, committed, read
 from tests.daemon.test_failure_policies import delete_topic, require_replicas
 from tests.daemon.test_mirror import create, produce
 
+TRANSACTIONS_TOPIC = "__transaction_state"
+
 
 @pytest.mark.timeout(240)
 def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both_sides(pair: Pair) -> None:
@@ -99,6 +101,15 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     assert had == list(range(170))
     wait_count(pair.standby, 170)
     assert records_at(pair.primary) == records_at(pair.standby) == list(range(170))
+
+
+def test_a_primary_can_have_the_way_back_begun_in_transactions_before_it_loses_a_node(pair: Pair) -> None:
+    async def names() -> set[str]:
+        async with Cluster(pair.primary.bootstrap) as opened:
+            return set((await opened.refresh()).topics)
+
+    pair.begin(10, delivery="exactly_once")
+    wait_until(lambda: TRANSACTIONS_TOPIC in asyncio.run(names()), "a topic of transactions at the primary")
 
 
 def test_a_switch_waits_for_a_daemon_that_is_only_coming_to_work(pair: Pair) -> None:

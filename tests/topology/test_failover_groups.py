@@ -55,7 +55,6 @@ def test_a_route_of_a_group_without_a_way_back_is_doubted(tmp_path: Path) -> Non
     (found,) = one_way_routes(load(tmp_path, f"{CLUSTERS}routes:\n{FORTH}").routes)
     assert found.path == "routes[0].failover_group"
     assert (
-        "no route of the group 'g' leads back: once it is switched, nothing is copied to 'a'"
-        in found.message
+        "no route of the group 'g' leads back: once it is switched, nothing is copied to 'a'" in found.message
     )
     assert not list(one_way_routes(load(tmp_path, f"{CLUSTERS}routes:\n{FORTH}{BACK}").routes))
