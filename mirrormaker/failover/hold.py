@@ -60,8 +60,11 @@ async def hold(sides: Sides, target: Side, tell: Callable[[str], None]) -> Async
                 task.cancel()
             await asyncio.wait(beats)
             for topic in sides.control.values():
-                with suppress(BrokerError):
-                    await topic.put([(key, None)])
+                with suppress(BrokerError, TimeoutError):
+                    async with asyncio.timeout(
+                        DEAD_MS / 1000
+                    ):  # in so long the next command finds out itself
+                        await topic.put([(key, None)])
 
 
 async def lose_unwritable(sides: Sides, target: Side) -> None:
