@@ -36,6 +36,7 @@ from mirrormaker.plan.standing import (
     RouteEstimate,
     budget_notices,
     estimate_route,
+    gone_notices,
     lag_notices,
     moved_notices,
     standing_notices,
@@ -279,6 +280,8 @@ class _Draft:
             at = positions.get(topic, {})
             if (before := source.moved.get(route.name, {}).get(topic)) is not None:
                 self.notices += moved_notices(route, source.topics[topic], before, name)
+            elif name not in destination.topics or not destination.topics[name].exists:
+                self.notices += gone_notices(route, source.topics[topic], name, at)
             self.notices += standing_notices(route, source.topics[topic], at)
             self.notices += lag_notices(route, source.topics[topic], at, punctual)
         names = sorted({name for written in planned.written.values() for name in written})

@@ -27,6 +27,7 @@ class NoticeKind(Enum):
     CATCH_UP = "catch_up"
     LOST = "lost"
     MOVED = "moved"
+    GONE = "gone"
     DAEMON = "daemon"
     OUTDATED = "outdated"
     PAUSED = "paused"

@@ -116,6 +116,20 @@ def moved_notices(route: RouteSpec, topic: ObservedTopic, before: str, name: str
     yield Notice(kind=NoticeKind.MOVED, about=f"{route.name}: {topic.name}", message=message)
 
 
+def gone_notices(
+    route: RouteSpec, topic: ObservedTopic, name: str, positions: Mapping[int, int]
+) -> Iterator[Notice]:
+    """That `name`, which the destination does not have, lacks what was copied before."""
+    kept = ((topic.traffic[number], at) for number, at in positions.items() if number in topic.traffic)
+    lacking = sum(max(min(at, partition.end) - partition.start, 0) for partition, at in kept)
+    if lacking:
+        message = (
+            f"the copy {name!r} is gone, and the route goes on where it was: {lacking:,} offsets will be"
+            " missing there; `mirrormaker seek` takes the route back"
+        )
+        yield Notice(kind=NoticeKind.GONE, about=f"{route.name}: {topic.name}", message=message)
+
+
 def lag_notices(
     route: RouteSpec,
     topic: ObservedTopic,

@@ -19,7 +19,7 @@ from broker.loopback import free_ports
 from mirrormaker.control_access import read_control
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import address, consume, create, produce
 
 WEEK, DAY, HOUR = str(7 * 86_400_000), str(86_400_000), str(3_600_000)
@@ -334,6 +334,26 @@ def test_a_route_whose_copies_are_to_go_elsewhere_asks_about_the_topic_there(
     code, planned = plan(file)
     assert code == 0
     assert not [notice for notice in planned["notices"] if notice["kind"] == "moved"]
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_copy_that_was_deleted_while_no_daemon_ran_is_told(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    file = write(tmp_path, ends, {"delivery": delivery})
+    running = mirror.of_file(file)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    admin = AdminClient({"bootstrap.servers": address(destination)})
+    admin.delete_topics(["jfk.flights"])["jfk.flights"].result(PATIENCE_SECONDS)
+    (gone,) = [notice for notice in plan(file)[1]["notices"] if notice["kind"] == "gone"]
+    assert gone["message"].startswith("the copy 'jfk.flights' is gone")
+    assert "10 offsets will be missing there" in gone["message"]
 
 
 def test_an_exactly_once_route_under_a_new_name_asks_about_its_topics_and_goes_on_where_it_is(

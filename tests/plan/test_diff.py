@@ -721,6 +721,21 @@ def test_what_is_or_may_be_deleted_before_it_is_copied_is_told(
     assert [notice.kind for notice in made.notices] == kinds
 
 
+@pytest.mark.parametrize(("position", "missing"), [(95, "85"), (10, None), (3, None), (120, "90")])
+def test_what_a_copy_that_is_gone_will_lack_is_told(position: int, missing: str | None) -> None:
+    name = RouteName("jfk-to-aggregate")
+    source = cluster(JFK, topic("flights", traffic=traffic(10)), positions={name: {"flights": {0: position}}})
+    told = notices(plan(topology(route()), world(source, cluster(AGGREGATE))), NoticeKind.GONE)
+    assert told == [
+        "jfk-to-aggregate: flights: the copy 'jfk.flights' is gone, and the route goes on where it was:"
+        f" {each} offsets will be missing there; `mirrormaker seek` takes the route back"
+        for each in [missing]
+        if each is not None
+    ]
+    there = cluster(AGGREGATE, topic("jfk.flights"))
+    assert not notices(plan(topology(route()), world(source, there)), NoticeKind.GONE)
+
+
 @pytest.mark.parametrize(
     ("position", "young", "late"),
     [(40, 90, ["50"]), (5, 90, ["80"]), (90, 90, []), (40, -1, ["60"]), (100, -1, [])],
