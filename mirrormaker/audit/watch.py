@@ -121,25 +121,23 @@ class AuditWatch:
         self.audited_at_ms = self._clock.now_ms()
 
     def _heed_recreated(self, view: RouteView) -> None:
-        """Begin anew with what was made anew since the last time: a topic has another id then, or ends before
-        what was judged, or its log was cut since. So with topics that were not copied here the last time.
+        """Begin anew with what was made anew since the last time: a topic of either side has another id then,
+        or ends before what was judged, or its log was cut since. So with topics that were not copied here the
+        last time.
         """
         here = _recreated(self._source, {each.topic for each in view.partitions}, self._ids_here)
         there = _recreated(self._destination, {to.topic for to in view.to_ends}, self._ids_there)
-        severed = _severed(view)
+        known, severed = self._looked_to.items(), _severed(view)
+        emptied = {source for (source, to), at in known if self._is_recreated(view, to, there, at)}
         for source, judged in list(self._judged.items()):
             is_left = source not in severed
             is_cut = severed.get(source) != self._severed.get(source, severed.get(source))
-            if is_left or source.topic in here or is_cut or judged > view.ends[source]:
+            is_recreated = source.topic in here or source in emptied
+            if is_left or is_recreated or is_cut or judged > view.ends[source]:
                 del self._judged[source]
                 self._found.forget(source)
         self._severed = severed
-        known = self._looked_to.items()
-        self._looked_to = {
-            (source, to): looked_to
-            for (source, to), looked_to in known
-            if source in self._judged and not self._is_recreated(view, to, there, looked_to)
-        }
+        self._looked_to = {(source, to): at for (source, to), at in known if source in self._judged}
         self._ends = {to: end for to, end in self._ends.items() if to.topic not in there}
 
     def _is_recreated(

@@ -182,7 +182,7 @@ def test_a_source_that_was_made_anew_is_judged_from_its_beginning(
 
 
 @pytest.mark.parametrize(("topic_id", "end"), [(3, 400), (0, 100)])
-def test_a_destination_that_was_made_anew_is_looked_at_from_its_beginning(
+def test_what_was_copied_to_a_destination_that_was_made_anew_is_judged_from_its_beginning(
     monkeypatch: pytest.MonkeyPatch, topic_id: int, end: int
 ) -> None:
     audits = Audits(monkeypatch)
@@ -193,8 +193,9 @@ def test_a_destination_that_was_made_anew_is_looked_at_from_its_beginning(
     assert audits.looked_to[-1] == {(ONE, TO): 200, (OTHER, TO): 200}
     audits.view = replace(audits.view, to_ends={TO: end}, to_reached={TO: end})
     audits.there.topics[TO.topic].topic_id = TopicId(UUID(int=topic_id))
-    assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(100, 100))]
+    assert audits.audit() == [(ONE, Range(0, 100)), (OTHER, Range(0, 100))]
     assert audits.looked_to[-1] == {}
+    assert audits.watch.describe()["records"] == 200, "what was found before is of a log that is gone"
 
 
 def test_nodes_that_tell_no_id_for_a_while_have_not_made_a_topic_anew(
