@@ -148,11 +148,12 @@ class AuditWatch:
         return to.topic in there or (not has_id and looked_to > view.to_reached.get(to, looked_to))
 
     def _window(self, view: RouteView, source: TopicPartition) -> Range:
-        """From where it was judged last up to where the route has come."""
-        whole = view.windows[source]
-        reached = view.copied_to(source)
-        end = whole.next if reached is None else max(min(whole.next, reached), whole.first)
-        return Range(min(max(self._judged.get(source, whole.first), whole.first), end), end)
+        """From where it was judged last up to where the route has come, by its position with all lanes."""
+        whole, position = view.windows[source], view.certain_position(source)
+        reached = view.copied_to(source) if position is None else position
+        judged = max(self._judged.get(source, whole.first), whole.first)
+        end = whole.next if reached is None else max(min(whole.next, reached), judged)
+        return Range(min(judged, end), end)
 
     def _written_ends(self, view: RouteView) -> Mapping[TopicPartition, int]:
         """Up to where the ledger knows what stands at the destination. At most once it is written a while

@@ -164,6 +164,17 @@ def test_what_was_told_before_an_audit_failed_is_not_told_again(monkeypatch: pyt
     assert audits.looked_to == [{}, {(ONE, TO): 200}]
 
 
+def test_what_only_some_lanes_have_dealt_with_is_judged_once_the_position_is_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audits = Audits(monkeypatch)
+    judged: list[Range] = []
+    for position in (80, 100, 40):  # the last one by a seek
+        audits.view = replace(audits.view, positions={ONE: position, OTHER: 100})
+        judged.append(dict(audits.audit())[ONE])
+    assert judged == [Range(0, 80), Range(80, 100), Range(100, 100)]
+
+
 @pytest.mark.parametrize("has_ids", [True, False])
 def test_a_source_that_was_made_anew_is_judged_from_its_beginning(
     monkeypatch: pytest.MonkeyPatch, has_ids: bool
