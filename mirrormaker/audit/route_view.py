@@ -242,17 +242,11 @@ class RouteView:
             for _, to in self.data_lanes(source)
             for each in self.passes.get((source, to), ())
         ]
-        position = self.certain_position(source)
-        if position is not None:
+        position = self.positions.get(source)
+        is_certain = self.route.delivery is not Delivery.AT_MOST_ONCE or source in self.made_anew
+        if is_certain and position is not None:
             known.append(position)
         return max(known, default=None)
-
-    def certain_position(self, source: TopicPartition) -> int | None:
-        """Where the route goes on, having dealt with all before in every lane; None: not known. At most once
-        it is told before that is done.
-        """
-        is_certain = self.route.delivery is not Delivery.AT_MOST_ONCE or source in self.made_anew
-        return self.positions.get(source) if is_certain else None
 
 
 async def view_route(

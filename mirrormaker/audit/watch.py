@@ -149,11 +149,11 @@ class AuditWatch:
 
     def _window(self, view: RouteView, source: TopicPartition) -> Range:
         """From where it was judged last up to where the route has come, by its position with all lanes."""
-        whole, position = view.windows[source], view.certain_position(source)
-        reached = view.copied_to(source) if position is None else position
+        whole = view.windows[source]
         judged = max(self._judged.get(source, whole.first), whole.first)
-        end = whole.next if reached is None else max(min(whole.next, reached), judged)
-        return Range(min(judged, end), end)
+        told = (view.positions.get(source), view.copied_to(source))
+        reached = min(each for each in (*told, whole.next) if each is not None)
+        return Range(judged, max(reached, judged))
 
     def _written_ends(self, view: RouteView) -> Mapping[TopicPartition, int]:
         """Up to where the ledger knows what stands at the destination. At most once it is written a while

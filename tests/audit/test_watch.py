@@ -175,6 +175,19 @@ def test_what_only_some_lanes_have_dealt_with_is_judged_once_the_position_is_beh
     assert judged == [Range(0, 80), Range(80, 100), Range(100, 100)]
 
 
+def test_what_a_seek_has_at_most_once_copy_again_is_judged_once_it_has_been(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audits = Audits(monkeypatch)
+    route = replace(audits.view.route, delivery=Delivery.AT_MOST_ONCE)
+    judged: list[Range] = []
+    for position in (40, 120):  # it is told before the records are sent
+        audits.view = replace(audits.view, route=route, positions={ONE: position, OTHER: 100})
+        audits.view = replace(audits.view, windows={ONE: Range(0, 120), OTHER: Range(0, 100)})
+        judged.append(dict(audits.audit())[ONE])
+    assert judged == [Range(0, 40), Range(40, 100)]
+
+
 @pytest.mark.parametrize("has_ids", [True, False])
 def test_a_source_that_was_made_anew_is_judged_from_its_beginning(
     monkeypatch: pytest.MonkeyPatch, has_ids: bool
