@@ -187,7 +187,7 @@ class Expectation:
                 continue
             record = Record(offset, timestamp, 0, key, value, headers)
             try:
-                sent = steps.apply(record) or self._sent_before(record, filtered)
+                sent = self._or_letter(record, steps.apply(record) or self._sent_before(record, filtered))
             except RecordError as error:
                 self.meets_errors = True
                 if self.letters is None:
@@ -200,6 +200,18 @@ class Expectation:
                 self._tell(Outcome.LEFT_OUT, offset)
             made += [record for lane, record in sent if self._is_meant(lane, offset)]
         return _columns_of(made)
+
+    def _or_letter(self, record: Record, sent: Sequence[tuple[int, Record]]) -> Sequence[tuple[int, Record]]:
+        """The same; of a record that steps of before could not process its letter, and what is made of it now
+        where it was copied since.
+        """
+        letters, offset = self.letters, record.offset
+        if letters is None or not _have_copy(self.parked, offset):
+            return sent
+        if any(lane == letters.parked_lane for lane, _ in sent):
+            return sent  # a step sends it there
+        copied = [each for each in self.copied if each not in self.parked]
+        return [*(sent if _have_copy(copied, offset) else ()), letters.record_error(record, "")]
 
     def _sent_before(self, record: Record, filtered: set[int]) -> Sequence[tuple[int, Record]]:
         """What was made of a record that filters let go now, where it has been copied, or is told anyway."""

@@ -71,12 +71,10 @@ def test_what_the_ledger_has_a_copy_of_should_be_there_whatever_else_is_said_of_
     assert by_function == [outcome] * 2 + [Outcome.BY_FUNCTION] * 2 + [outcome] * 6
 
 
-def lanes_of_steps(folder: Path) -> tuple[TopicSteps, LaneMap]:
-    """A step that no record of a batch can be put through, and dead letters."""
-    route = load_route(
-        folder,
-        "topics: {include: [orders]}, transforms: [{drop: {fields: [secret]}}], on: {record_error: park}",
-    )
+def lanes_of_steps(folder: Path, dropped: str = "fields") -> tuple[TopicSteps, LaneMap]:
+    """A step that no record of a batch can be put through, but for `headers`, and dead letters."""
+    transforms = f"transforms: [{{drop: {{{dropped}: [secret]}}}}]"
+    route = load_route(folder, f"topics: {{include: [orders]}}, {transforms}, on: {{record_error: park}}")
     naming = compile_naming(route.source, route.topics)
     compiled = compile_steps(route, naming, "orders")
     return compiled, ways_of(route, naming, compiled.topic, ()).lanes(0, lambda _: 1)
@@ -130,6 +128,28 @@ def test_what_no_step_can_process_is_due_as_a_letter_unless_a_note_stands_for_it
     assert expected(lanes.parked_lane, copied=[copied]) == [(0, None), (1, None), *rest]
     as_letters = expected(lanes.parked_lane, copied=[copied], parked=[copied])
     assert as_letters == [(each, None) for each in range(4)] + rest
+
+
+def test_what_steps_can_process_by_now_is_there_as_its_letter_and_as_a_copy_where_it_was_copied_since(
+    tmp_path: Path,
+) -> None:
+    compiled, lanes = lanes_of_steps(tmp_path, "headers")
+    assert lanes.parked_lane is not None
+    policies = FailurePolicies(record_error=RecordErrorPolicy.PARK)
+    parked, copied = known(is_placed=True), lane((3, 200, 1))
+
+    def expected(lane: int) -> list[int]:
+        expectation = Expectation(
+            lane=lane,
+            steps=PartitionSteps(compiled, lanes, PartitionPolicy.SAME, 0),
+            letters=Aside(policies=policies, parked_lane=lanes.parked_lane),
+            copied=[*copied, parked],
+            parked=[parked],
+        )
+        return [item.offset for item in expectation.items(batch(1), WHOLE)]
+
+    assert expected(lanes.parked_lane) == [2, 3]
+    assert expected(0) == [0, 1, 3, 4, 5, 6, 7, 8, 9], "no copy is due of 2"
 
 
 def test_of_a_topic_that_no_step_is_for_no_letters_are_due(tmp_path: Path) -> None:
