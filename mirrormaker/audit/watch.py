@@ -58,6 +58,8 @@ class AuditWatch:
         """Source offsets before these have been judged."""
         self._severed: Mapping[TopicPartition, Collection[Range]] = {}
         """What the source had lost of them after it was copied, the last time."""
+        self._emptied: Collection[TopicPartition] = ()
+        """Those whose copies were found to be in a topic that was made anew the last time."""
         self._looked_to: Mapping[Lane, int] = {}
         """The same of destination offsets that no page knows of, by lane."""
         self._ends: Mapping[TopicPartition, int] = {}
@@ -123,7 +125,8 @@ class AuditWatch:
     def _heed_recreated(self, view: RouteView) -> None:
         """Begin anew with what was made anew since the last time: a topic of either side has another id then,
         or ends before what was judged, or its log was cut since. So with topics that were not copied here the
-        last time.
+        last time. The ledger tells of the newest copies only after they have come: what is judged anew for
+        the destination's sake is once more the next time.
         """
         here = _recreated(self._source, {each.topic for each in view.partitions}, self._ids_here)
         there = _recreated(self._destination, {to.topic for to in view.to_ends}, self._ids_there)
@@ -132,11 +135,11 @@ class AuditWatch:
         for source, judged in list(self._judged.items()):
             is_left = source not in severed
             is_cut = severed.get(source) != self._severed.get(source, severed.get(source))
-            is_recreated = source.topic in here or source in emptied
+            is_recreated = source.topic in here or source in emptied or source in self._emptied
             if is_left or is_recreated or is_cut or judged > view.ends[source]:
                 del self._judged[source]
                 self._found.forget(source)
-        self._severed = severed
+        self._severed, self._emptied = severed, emptied
         self._looked_to = {(source, to): at for (source, to), at in known if source in self._judged}
         self._ends = {to: end for to, end in self._ends.items() if to.topic not in there}
 

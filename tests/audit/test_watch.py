@@ -217,9 +217,13 @@ def test_what_was_copied_to_a_destination_that_was_made_anew_is_judged_from_its_
     assert audits.looked_to[-1] == {(ONE, TO): 200, (OTHER, TO): 200}
     audits.view = replace(audits.view, to_ends={TO: end}, to_reached={TO: end})
     audits.there.topics[TO.topic].topic_id = TopicId(UUID(int=topic_id))
-    assert audits.audit() == [(ONE, Range(0, 100)), (OTHER, Range(0, 100))]
-    assert audits.looked_to[-1] == {}
-    assert audits.watch.describe()["records"] == 200, "what was found before is of a log that is gone"
+    for _ in ("found", "when the ledger tells of all that came before"):
+        assert audits.audit() == [(ONE, Range(0, 100)), (OTHER, Range(0, 100))]
+        assert audits.looked_to[-1] == {}
+        assert audits.watch.describe()["records"] == 200, "what was found before is of a log that is gone"
+    audits.view = replace(audits.view, to_reached={TO: 400})
+    audits.audit()
+    assert audits.audit() == [(ONE, Range(100, 100)), (OTHER, Range(100, 100))]
 
 
 def test_nodes_that_tell_no_id_for_a_while_have_not_made_a_topic_anew(
