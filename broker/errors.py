@@ -91,7 +91,7 @@ class ErrorCode(IntEnum):
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, False, "not allowed on this transactional id"
     SECURITY_DISABLED = 54, False, "security features are disabled"
     OPERATION_NOT_ATTEMPTED = 55, False, "an earlier failure in the same request kept the broker from trying"
-    KAFKA_STORAGE_ERROR = 56, True, "the log directory of the partition failed"
+    KAFKA_STORAGE_ERROR = 56, True, "the log directory of the partition failed, or is full"
     LOG_DIR_NOT_FOUND = 57, False, "the log directory is not configured"
     SASL_AUTHENTICATION_FAILED = 58, False, "authentication failed"
     UNKNOWN_PRODUCER_ID = 59, False, "the producer's state is not known here"
