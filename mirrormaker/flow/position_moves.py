@@ -36,6 +36,7 @@ from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.shared_positions import PositionOwners
 
 READY_RETRY_MS = 15_000
+"""Between looks at a cluster that lacks its topic of transactions, and some nodes."""
 
 
 async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapping[SourceId, int]) -> None:

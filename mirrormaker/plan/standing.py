@@ -124,8 +124,8 @@ def gone_notices(
     lacking = sum(max(min(at, partition.end) - partition.start, 0) for partition, at in kept)
     if lacking:
         message = (
-            f"the copy {name!r} is gone, and the route goes on where it was: {lacking:,} offsets will be"
-            " missing there; `mirrormaker seek` takes the route back"
+            f"the copy {name!r} is gone, and the route goes on where it was: up to {lacking:,} offsets will"
+            " be missing there; `mirrormaker seek` takes the route back"
         )
         yield Notice(kind=NoticeKind.GONE, about=f"{route.name}: {topic.name}", message=message)
 

@@ -728,7 +728,7 @@ def test_what_a_copy_that_is_gone_will_lack_is_told(position: int, missing: str 
     told = notices(plan(topology(route()), world(source, cluster(AGGREGATE))), NoticeKind.GONE)
     assert told == [
         "jfk-to-aggregate: flights: the copy 'jfk.flights' is gone, and the route goes on where it was:"
-        f" {each} offsets will be missing there; `mirrormaker seek` takes the route back"
+        f" up to {each} offsets will be missing there; `mirrormaker seek` takes the route back"
         for each in [missing]
         if each is not None
     ]
