@@ -62,6 +62,13 @@ class Pair:
             target.ledger.put(page)
         target.read_to = end
 
+    def copy_and_be_killed(self, to: int, limit: int) -> None:
+        """Before a page is written, and so before the position is: whoever goes on copies the same again."""
+        target = self.places[to]
+        read_to = target.read_to
+        self.copy(to, limit, is_told=False)
+        target.read_to = read_to
+
     def mark(self, place: int, count: int) -> None:
         """Markers, which no route copies."""
         for _ in range(count):
@@ -80,6 +87,8 @@ class Pair:
             self.switch(place)
         elif what == "copy untold":
             self.copy(place, count, is_told=False)
+        elif what == "killed":
+            self.copy_and_be_killed(place, count)
         elif what == "lose":
             self.places[place].ledger = LaneLedger()
         else:
@@ -314,6 +323,37 @@ def test_nobody_misses_what_stands_in_copies_at_either_side_that_no_ledger_tells
     for is_at_work in (True, False):
         for here, there in (pair.places, pair.places[::-1]):
             _assert_nobody_misses_anything(here, there, is_at_work=is_at_work)
+        pair.switch(1)
+        pair.copy(0, len(pair.places[1].records))
+
+
+kills = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "mark", "copy", "switch", "killed"]), st.integers(0, 1), st.integers(1, 5)
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None)
+@given(kills)
+def test_nobody_misses_anything_where_both_ways_were_killed_while_they_copied(
+    taken: list[tuple[str, int, int]],
+) -> None:
+    """What the route had not written down when it was killed it copies again."""
+    pair = Pair()
+    for what, place, count in taken:
+        pair.take(what, place, count)
+    for is_at_work in (True, False):
+        for here, there in (pair.places, pair.places[::-1]):
+            pending = here.ledger.next or 0 if is_at_work else None
+            for offset in range(len(here.records) + 1):
+                told = translate(offset, there.ledger, here.ledger, pending)
+                if told.offset is None:
+                    continue
+                found = {*there.records[told.offset :], *here.records[there.read_to :]}
+                skipped = set(_without_markers(there.records[: told.offset]))
+                assert found.issuperset(skipped - set(here.records[:offset])), offset
         pair.switch(1)
         pair.copy(0, len(pair.places[1].records))
 
