@@ -6,7 +6,8 @@ import asyncio
 import ssl
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Self
 from uuid import UUID
 
@@ -108,27 +109,25 @@ class Peer:
         )
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
         task = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(task)
-        task.add_done_callback(self._served)
+        task.add_done_callback(partial(self._served, writer))
 
-    def _served(self, task: asyncio.Task[None]) -> None:
+    def _served(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        """Close the connection: a task that is cancelled before its first step runs no `finally`."""
+        self._writers.discard(writer)
+        writer.close()
         self._serving.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failures.append(failure)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.add(writer)
-        try:
+        with suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 await self._answer(await reader.readexactly(size), writer)
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.close()
 
     async def _answer(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
         if self.bare_frames:
