@@ -100,8 +100,9 @@ class PartitionReader:
     def read(
         self, found: FetchedPartition, replica: Replica, left: int, *, is_first: bool
     ) -> tuple[PartitionData | None, bool]:
-        """The answer, None when a session has nothing to tell; and whether `left`, the bytes that the request
-        may still get, was too little for more. `is_first`: no other partition has records yet.
+        """The answer, None when a session has nothing to tell; and whether there is more than `left`, the
+        bytes that the request may still get, or the partition's own limit let through. `is_first`: no other
+        partition has records yet.
 
         Raises ProtocolError for a partition that is not to be read so, ColdReadError within `resident_only`.
         """
@@ -132,7 +133,7 @@ class PartitionReader:
                     up_to=up_to,
                     min_one_batch=is_first if self._may_exceed_limits else left > 0,
                 )
-            is_cut = left <= size_max and (offset if records is None else records.next_offset) < up_to
+            is_cut = (offset if records is None else records.next_offset) < up_to
             is_cut = is_cut and (follower is None or follower.withheld is not replica)
             if (
                 records is None

@@ -10,6 +10,10 @@ before some are gone: what the source has by then comes as one chunk, and goes i
 partition with a batch every few milliseconds would have a chunk for each, and five of them at a time is all
 that its window lets through.
 
+Where answers are worth waiting for, what has to be there is half of what a partition may be sent at most:
+batches are sent whole, so nearly all of it may never come together. Partitions that brought nothing the last
+time do not count: those with a heartbeat now and then would have the source wait for as much of theirs.
+
 While several topics have more than a limit of bandwidth lets pass, they are asked for in the order in which
 what comes of them would be sent (see `bandwidth.ahead`): brokers fill an answer in the order asked. While the
 limit is not used up, as where what comes is left out, whoever was served last stands back.
@@ -17,7 +21,7 @@ limit is not used up, as where what comes is left out, whoever was served last s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from broker.client.fetch import PartitionPosition
 from broker.types import TopicPartition
@@ -48,10 +52,15 @@ class FetchPlanner:
         self._config = config
 
     def plan(
-        self, wanted: Iterable[Partition], fetchers: int, now_ms: int, wanted_bytes: int | None
+        self,
+        wanted: Iterable[Partition],
+        fetchers: int,
+        now_ms: int,
+        wanted_bytes: int | None,
+        busy: Collection[TopicPartition],
     ) -> FetchPlan:
         """What to ask of one source broker for `wanted`, all led by it, by one of so many fetches at a
-        time.
+        time. Those that are `busy` had something in the last answer.
         """
         config, pace = self._config, self._hooks.pace
         answer_bytes = min(wanted_bytes or config.fetch_bytes, config.buffer_bytes // (2 * max(fetchers, 1)))
@@ -63,7 +72,7 @@ class FetchPlanner:
             answer_bytes = room.bound_answer(answer_bytes)
         positions: list[PartitionPosition] = []
         turns: list[FetchTurn] = []
-        bound = asked = 0
+        bound = gathered = 0
         pressed = throttled = is_held = False
         topic: TopicRoom | None = None
         for partition in wanted:
@@ -88,18 +97,15 @@ class FetchPlanner:
                 if topic is not None:
                     turns.append(topic.turn)
                 bound += partition.is_bound
-                asked += size
+                if partition.source in busy:
+                    gathered += min(self._piece_bytes(partition), size // 2)
         return FetchPlan(
             positions=_in_turn(positions, turns, by_topic=room.is_contended),
             answer_bytes=answer_bytes,
             pressed=pressed,
             throttled=throttled or is_held,
             is_contended=room.is_contended,
-            gather_bytes=min(
-                config.gather_bytes * len(positions) + config.bound.answer_bytes * bound,
-                answer_bytes // 2,
-                asked // 2,
-            ),
+            gather_bytes=min(gathered, answer_bytes // 2),
             linger_ms=max(config.linger_ms, config.bound.linger_ms if bound else 0),
         )
 
@@ -111,6 +117,11 @@ class FetchPlanner:
         if buffered and buffered + partition.fetch_bytes > buffer_bytes:
             return True
         return partition.is_bound and partition.lanes[0].has_enough
+
+    def _piece_bytes(self, partition: Partition) -> int:
+        """What is worth waiting for of a partition."""
+        config = self._config
+        return max(config.gather_bytes, config.bound.answer_bytes if partition.is_bound else 0)
 
     def _wanted_size(self, partition: Partition) -> int:
         if partition.is_bound:

@@ -68,8 +68,8 @@ class Fetcher:
         self.answer = AnswerSize(answer_bytes)
         self.sources: list[TopicPartition] = []
         self.is_running = False
-        self.has_more = False
-        """Its last answer brought something."""
+        self.served: Collection[TopicPartition] = _NONE
+        """Those that its last answer brought something of."""
         self._cluster = cluster
         self._clock = clock
         self._connection_lane = FETCH_LANE if not number else f"{FETCH_LANE}-{number}"
@@ -128,12 +128,12 @@ class Fetcher:
         """While records keep coming an answer may wait until there are enough to put together; the first
         after a silence goes on at once.
         """
-        gathers = bool(plan.linger_ms) and self.has_more
+        gathers = bool(plan.linger_ms and plan.gather_bytes)
         wait_ms = _wait_ms(plan)
         topics = {each.topic_partition.topic for each in plan.positions}
         return FetchTerms(
             max_wait_ms=min(wait_ms, plan.linger_ms) if gathers else wait_ms,
-            min_bytes=max(plan.gather_bytes, 1) if gathers else 1,
+            min_bytes=plan.gather_bytes if gathers else 1,
             max_bytes=plan.answer_bytes,
             read_committed=self._read_committed,
             record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
@@ -152,6 +152,7 @@ class Fetcher:
 
     def serve_last(self, served: set[TopicPartition], *, is_contended: bool) -> None:
         """Those that got something stand back for others next."""
+        self.served = served
         if 0 < len(served) < len(self.sources):
             stand_back(self.sources, served, by_topic=is_contended)
 

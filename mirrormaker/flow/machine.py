@@ -162,12 +162,18 @@ class FlowMachine:
     # ---- the source side
 
     def plan_fetch(
-        self, sources: Iterable[TopicPartition], fetchers: int, now_ms: int, wanted_bytes: int | None = None
+        self,
+        sources: Iterable[TopicPartition],
+        fetchers: int,
+        now_ms: int,
+        wanted_bytes: int | None = None,
+        *,
+        busy: Collection[TopicPartition] = (),
     ) -> FetchPlan:
         """What to fetch now of `sources`, by one of so many that fetch at a time; at most `wanted_bytes`
-        together (None: as configured).
+        together (None: as configured). More is expected of those that are `busy`.
         """
-        return self._fetches.plan(self._known(sources), fetchers, now_ms, wanted_bytes)
+        return self._fetches.plan(self._known(sources), fetchers, now_ms, wanted_bytes, busy)
 
     def fetched(self, answers: Iterable[FetchedPartition], frame_bytes: int, now_ms: int) -> Remainder | None:
         """Take a fetch answer of `frame_bytes` in, or as much of it as one turn of the event loop allows; the

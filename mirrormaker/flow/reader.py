@@ -203,7 +203,11 @@ class SourceReader:
             failures = 0
             while sources := fetcher.sources:
                 plan = self._machine.plan_fetch(
-                    sources, len(self._active), self._clock.monotonic_ms(), fetcher.answer.bytes
+                    sources,
+                    len(self._active),
+                    self._clock.monotonic_ms(),
+                    fetcher.answer.bytes,
+                    busy=fetcher.served,
                 )
                 if not plan.positions:
                     await self.room.wait(timeout_ms=NOTHING_TO_FETCH_WAIT_MS)
@@ -232,7 +236,6 @@ class SourceReader:
             return
         answered = await fetcher.ask(plan)
         taken = self._take(answered, plan)
-        fetcher.has_more = bool(taken.served)
         self._note_size(fetcher, plan, taken.size, answered.elapsed_ms)
         fetcher.serve_last(taken.served, is_contended=plan.is_contended)
         await self._take_on(taken.remainder)
@@ -263,7 +266,7 @@ class SourceReader:
                 self._take(answered, plan)
             return
         answer = self.answers.read(source, stretch.start, data, answered)
-        fetcher.has_more = bool(answer.records)
+        fetcher.served = {source} if answer.records else set()
         self._note_size(fetcher, plan, len(answer.records), answered.elapsed_ms)
         ahead.arrived(stretch, answer)
         await self._hand_over(source, ahead)

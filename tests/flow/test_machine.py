@@ -922,9 +922,21 @@ def test_every_state_can_be_left_for_stopping_and_stopping_for_nothing() -> None
         assert (LaneState.STOPPING in following) == (state is not LaneState.STOPPING)
 
 
-def test_a_source_is_not_asked_to_gather_more_than_it_may_send() -> None:
+def test_a_source_is_not_asked_to_gather_more_than_half_of_what_it_may_send() -> None:
     world = filled_world(2, fetch_partition_bytes=100, gather_bytes=1 << 20, linger_ms=300)
-    plan = world.machine.plan_fetch([source_of(0)], 1, 0)
+    source = source_of(0)
+    plan = world.machine.plan_fetch([source], 1, 0, busy=[source])
     assert ([wanted.max_bytes for wanted in plan.positions], plan.gather_bytes) == ([100], 50)
     world = filled_world(2, gather_bytes=1_000, linger_ms=300)
-    assert world.machine.plan_fetch([source_of(0)], 1, 0).gather_bytes == 1_000
+    assert world.machine.plan_fetch([source], 1, 0, busy=[source]).gather_bytes == 1_000
+
+
+def test_a_source_is_asked_to_gather_of_what_brought_something_the_last_time() -> None:
+    world = make_world(partitions=2, fetch_partition_bytes=100, gather_bytes=1 << 20, linger_ms=300)
+    world.perform()
+    world.give_producer_ids()
+    sources = [source_of(0), source_of(1)]
+    gathered = [
+        world.machine.plan_fetch(sources, 1, 0, busy=busy).gather_bytes for busy in ([], sources[:1], sources)
+    ]
+    assert gathered == [0, 50, 100]

@@ -241,6 +241,20 @@ def test_a_fetch_waits_for_its_smallest_size(client: RawClient, address: HostPor
     assert len(values_of(fetched.records)) == 3
 
 
+def test_a_fetch_does_not_wait_for_what_its_limit_would_not_let_through(
+    client: RawClient, topic: str
+) -> None:
+    create_topic(client, topic)
+    for _ in range(3):
+        produce(client, topic, batch_of(b"x" * 1000))
+    request = fetch_request(topic, 0, max_wait_ms=LONG_MS, min_bytes=2500, max_bytes=2500)
+    request.max_bytes = 1 << 20  # of all partitions; the one asked for may come to 2500
+    started = time.monotonic()
+    fetched = client.request(request, FETCH_VERSION).responses[0].partitions[0]
+    assert len(values_of(fetched.records)) == 2
+    assert time.monotonic() - started < QUICK_SECONDS
+
+
 def test_a_fetch_that_waits_in_vain_is_answered_empty(client: RawClient, topic: str) -> None:
     create_topic(client, topic)
     fetched = client.request(fetch_request(topic, 0, max_wait_ms=50), FETCH_VERSION)

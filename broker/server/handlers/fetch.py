@@ -256,9 +256,10 @@ class _Fetch:
         ) and not self.cold
 
     def read(self, *, may_wait: bool = False, grown: Collection[object] | None = None) -> int:
-        """Fill in the answers and return the bytes they hold. Unless it may wait for the disk, what has to be
-        read from there first is noted in `cold`. Where nothing else happened since the last time, `grown` are
-        the replicas that have more to read.
+        """Fill in the answers and return the bytes they hold; where there is more than a partition's limit
+        lets through, which batches seldom fill to the byte, as many as that. Unless it may wait for the disk,
+        what has to be read from there first is noted in `cold`. Where nothing else happened since the last
+        time, `grown` are the replicas that have more to read.
         """
         self.replicas.clear()
         self.cold.clear()
@@ -378,7 +379,7 @@ class _Fetch:
                 answers[index] = None
                 continue
             try:
-                answer, is_cut = reader.read(found, replica, left, is_first=size == 0)
+                answer, is_cut = reader.read(found, replica, left, is_first=not ranges)
             except ColdReadError as cold:
                 self.cold.append((cold, min(left, found.wanted.partition_max_bytes)))
                 continue
@@ -400,11 +401,14 @@ class _Fetch:
                     or answer.preferred_read_replica >= 0
                 )
                 read = len(answer.records or b"")
+            is_at_end = is_cut and left <= found.wanted.partition_max_bytes
+            if is_cut and not is_at_end:
+                size += max(found.wanted.partition_max_bytes - read, 0)
             if read:
                 size += read
                 ranges += 1
                 left = max(left - read, 0)
-            if not is_full and (is_cut or (read and not left) or ranges == RANGES_MAX):
+            if not is_full and (is_at_end or (read and not left) or ranges == RANGES_MAX):
                 is_full, left = True, 0
                 self.is_urgent = True
                 session.fetch_turn = index + (read > 0)
