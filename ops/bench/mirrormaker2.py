@@ -10,9 +10,9 @@ at the source. MirrorMaker 2 copies for some seconds before anything counts, for
 measured from its first byte on, but for Apache Kafka at both ends (--kafka): there both copy for so long
 before, since it compiles too, and it has taken batches at the destination before either comes. Delays are
 measured at a quarter of the rate that the mirror reached, and of ours at a quarter of what MirrorMaker 2
-reached too. Beside them a bare loop that fetches and produces the same bytes between the same nodes and looks
-at nothing, by which the goal of 0.6 is judged, and how fast bytes go from socket to socket. Needs Java and
-Maven.
+reached too, once records have come at that rate for some seconds. Beside them a bare loop that fetches and
+produces the same bytes between the same nodes and looks at nothing, by which the goal of 0.6 is judged, and
+how fast bytes go from socket to socket. Needs Java and Maven.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _measure(
     _delete(ends, [topic], copies)
     if options.delays:
         fill_page_cache()
-        _measure_delays(outcome, ends, contenders, batches, options.seconds)
+        _measure_delays(outcome, ends, contenders, batches, options)
     return outcome
 
 
@@ -181,7 +181,7 @@ def _measure_delays(
     ends: Ends,
     contenders: Sequence[Contender],
     batches: Sequence[Batch],
-    seconds: float,
+    options: argparse.Namespace,
 ) -> None:
     """Of each mirror at a quarter of its own rate, and of ours at that of the other's too."""
     rates = [
@@ -190,7 +190,7 @@ def _measure_delays(
     ]
     ours = contenders[0]
     for contender, rate in [(ours, rates[0]), *((each, rates[-1]) for each in contenders if len(rates) > 1)]:
-        delay = _delay(outcome.case, ends, contender, batches, rate, seconds)
+        delay = _delay(outcome.case, ends, contender, batches, rate, options)
         outcome.by_mirror[contender.name].delays.append(delay)
         _tell(f"{contender.name} at {rate / 1e6:.1f} MB/s: {told_delay(delay)}")
 
@@ -201,7 +201,7 @@ def _delay(
     contender: Contender,
     batches: Sequence[Batch],
     bytes_per_second: float,
-    seconds: float,
+    options: argparse.Namespace,
 ) -> Delay:
     """Of one mirror at such a rate."""
     title = f"delay-{case.title}-{contender.name[:4]}-{bytes_per_second:.0f}"
@@ -212,9 +212,12 @@ def _delay(
         passage = Passage(
             ends=ends, topic=topic, copy=copy, partitions=case.partitions, mirror_pid=mirror.pid
         )
-        warm_up_seconds = 1 + 2 * contender.warm_up_seconds
         delay = measure_delay(
-            passage, batches, bytes_per_second, warm_up_seconds=warm_up_seconds, seconds=seconds
+            passage,
+            batches,
+            bytes_per_second,
+            warm_up_seconds=1 + 2 * options.warm_up_seconds,
+            seconds=options.seconds,
         )
     _delete(ends, [topic], [copy])
     return delay
@@ -257,7 +260,12 @@ def main() -> None:
     parser.add_argument("--linger-ms", type=int, default=20, help="of MirrorMaker 2's producer")
     parser.add_argument("--alone", action="store_true", help="our mirror only")
     parser.add_argument("--no-delays", dest="delays", action="store_false")
-    parser.add_argument("--warm-up-seconds", type=float, default=4.0, help="of MirrorMaker 2")
+    parser.add_argument(
+        "--warm-up-seconds",
+        type=float,
+        default=4.0,
+        help="of MirrorMaker 2; of both twice as long, and a second, before delays count",
+    )
     parser.add_argument(
         "--warm-memory",
         action="store_true",
