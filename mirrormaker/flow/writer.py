@@ -296,7 +296,7 @@ class ProduceLink:
                 self._fail_unsent(error)
                 return
             command = self._unsent.popleft()
-            self.rate.sent(command.bytes)
+            self.rate.sent(command.bytes, self._clock.monotonic_ms())
             self._sent.append((command, future))
 
     def _fail_unsent(self, error: BrokerError) -> None:

@@ -130,7 +130,7 @@ def test_an_answer_that_waited_for_records_says_nothing_of_the_way() -> None:
 def test_speed_is_measured_from_answer_to_answer() -> None:
     rate = DeliveryRate()
     for _ in range(100):
-        rate.sent(1_000)
+        rate.sent(1_000, 0)
     for turn in range(60):
         rate.ended(1_000, 5_000 + turn * 10, is_answered=True)
     assert rate.per_second == 100_000
@@ -139,8 +139,8 @@ def test_speed_is_measured_from_answer_to_answer() -> None:
 def test_a_pause_does_not_lower_the_speed_and_a_failure_is_not_counted() -> None:
     rate = DeliveryRate()
     for turn in range(2 * SPAN_MS // 10):
-        rate.sent(1_000)
-        rate.sent(1_000)
+        rate.sent(1_000, turn * 10)
+        rate.sent(1_000, turn * 10)
         rate.ended(1_000, turn * 10, is_answered=True)
     fast = rate.per_second
     now_ms = 10_000
@@ -148,9 +148,31 @@ def test_a_pause_does_not_lower_the_speed_and_a_failure_is_not_counted() -> None
         rate.ended(1_000, now_ms, is_answered=False)
     for _ in range(20):
         now_ms += 5_000
-        rate.sent(10)
-        rate.ended(10, now_ms, is_answered=True)
+        rate.sent(10, now_ms)
+        rate.ended(10, now_ms + 100, is_answered=True)
     assert rate.per_second == fast
+
+
+def test_requests_that_go_one_at_a_time_raise_a_speed_that_is_known() -> None:
+    rate = DeliveryRate()
+    rate.sent(1_000, 0)
+    rate.ended(1_000, 150, is_answered=True)
+    assert rate.per_second is None, "a little that came in a round trip says nothing of the way"
+    for turn in range(2 * SPAN_MS // 10):
+        rate.sent(1_000, turn * 10)
+        rate.sent(1_000, turn * 10)
+        rate.ended(1_000, turn * 10, is_answered=True)
+    while rate._in_flight:
+        rate.ended(1_000, 1_000, is_answered=False)
+    assert rate.per_second == 100_000
+    rate.sent(900_000, 2_000)
+    rate.ended(900_000, 2_200, is_answered=True)
+    assert rate.per_second == 4_500_000
+    rate.sent(900_000, 3_000)
+    rate.ended(900_000, 3_005, is_answered=True)
+    rate.sent(900_000, 3_010)
+    rate.ended(900_000, 3_200, is_answered=False)
+    assert rate.per_second == 4_500_000, "what was too quick to tell, or failed, raises nothing"
 
 
 def test_the_shortest_round_trip_of_the_last_minutes_counts() -> None:
