@@ -133,8 +133,8 @@ class PartitionReader:
                     up_to=up_to,
                     min_one_batch=is_first if self._may_exceed_limits else left > 0,
                 )
-            is_cut = (offset if records is None else records.next_offset) < up_to
-            is_cut = is_cut and (follower is None or follower.withheld is not replica)
+            end = offset if records is None else records.next_offset
+            is_cut = end < up_to and (follower is None or follower.withheld is not replica)
             if (
                 records is None
                 and self._has_session

@@ -1,4 +1,4 @@
-"""How fast a destination broker takes what it is sent, measured while it always has something to do. Pure."""
+"""How fast a destination broker takes what it is sent. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ SHORTEST_MS = 10
 
 
 class DeliveryRate:
-    """The most that came through in a span of time, of the last spans. From answer to answer, so that neither
-    the round trip nor pauses count; a span in which everything was answered can only raise it.
+    """The most that came through in a span of time, of the last spans. Measured while the broker always has
+    something to do, from answer to answer, so that neither the round trip nor pauses count; a span in which
+    everything was answered can only raise it.
 
     Where there is only one request at a time there is no such span. What came through from when nothing was
     under way until nothing is again, round trip included, raises it as well: else requests that are larger
@@ -46,19 +47,23 @@ class DeliveryRate:
     def ended(self, size: int, now_ms: int, *, is_answered: bool) -> None:
         """It is not any more."""
         self._in_flight -= size
-        self._came += size if is_answered else 0
-        if not is_answered:
-            self._since_ms = None
-        elif self._since_ms is None:
-            self._since_ms, self._bytes = now_ms, 0
+        if is_answered:
+            self._came += size
+            self._count(size, now_ms)
         else:
-            self._bytes += size
-            elapsed_ms = now_ms - self._since_ms
-            if elapsed_ms >= SPAN_MS:
-                self._spans.append(self._bytes * 1000 / elapsed_ms)
-                self._since_ms, self._bytes = now_ms, 0
+            self._since_ms = None
         if not self._in_flight:
             self._end_short(now_ms)
+
+    def _count(self, size: int, now_ms: int) -> None:
+        if self._since_ms is None:
+            self._since_ms, self._bytes = now_ms, 0
+            return
+        self._bytes += size
+        elapsed_ms = now_ms - self._since_ms
+        if elapsed_ms >= SPAN_MS:
+            self._spans.append(self._bytes * 1000 / elapsed_ms)
+            self._since_ms, self._bytes = now_ms, 0
 
     def _end_short(self, now_ms: int) -> None:
         if self._since_ms is not None and (elapsed_ms := now_ms - self._since_ms) > SPAN_MS // 5:

@@ -158,7 +158,7 @@ class FetchPlan:
     is_contended: bool = False
     """Not all that is asked for will come: the answer is to be filled in this order."""
     gather_bytes: int = 0
-    """An answer of less is worth waiting for, `linger_ms` long, while records keep coming."""
+    """An answer of less is worth waiting for more, `linger_ms` long; 0 where nothing came the last time."""
     linger_ms: int = 0
 
 

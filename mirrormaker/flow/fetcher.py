@@ -152,7 +152,6 @@ class Fetcher:
 
     def serve_last(self, served: set[TopicPartition], *, is_contended: bool) -> None:
         """Those that got something stand back for others next."""
-        self.served = served
         if 0 < len(served) < len(self.sources):
             stand_back(self.sources, served, by_topic=is_contended)
 

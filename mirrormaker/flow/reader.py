@@ -236,6 +236,7 @@ class SourceReader:
             return
         answered = await fetcher.ask(plan)
         taken = self._take(answered, plan)
+        fetcher.served = taken.served
         self._note_size(fetcher, plan, taken.size, answered.elapsed_ms)
         fetcher.serve_last(taken.served, is_contended=plan.is_contended)
         await self._take_on(taken.remainder)

@@ -401,14 +401,15 @@ class _Fetch:
                     or answer.preferred_read_replica >= 0
                 )
                 read = len(answer.records or b"")
-            is_at_end = is_cut and left <= found.wanted.partition_max_bytes
-            if is_cut and not is_at_end:
-                size += max(found.wanted.partition_max_bytes - read, 0)
+            size_max = found.wanted.partition_max_bytes
+            is_out_of_room = is_cut and left <= size_max
+            if is_cut and not is_out_of_room:  # its own limit cuts: counted as if filled to the byte
+                size += max(size_max - read, 0)
             if read:
                 size += read
                 ranges += 1
                 left = max(left - read, 0)
-            if not is_full and (is_at_end or (read and not left) or ranges == RANGES_MAX):
+            if not is_full and (is_out_of_room or (read and not left) or ranges == RANGES_MAX):
                 is_full, left = True, 0
                 self.is_urgent = True
                 session.fetch_turn = index + (read > 0)
