@@ -84,8 +84,8 @@ class Running:
         return all(route["partitions"] and route["lag"]["messages"] == 0 for route in at_work)
 
     def count(self) -> int:
-        """Records that were copied, as the processes have told by now."""
-        return sum(route["counts"]["records"] for route in self.routes())
+        """Records that were copied, as far as the processes have told by now."""
+        return sum(route["counts"].get("records", 0) for route in self.routes())
 
     def routes(self) -> list[dict[str, Any]]:
         """As `status` tells them."""
