@@ -118,12 +118,10 @@ class OwnedBucket:
         """Become the only one who can write what came from there. Raises BrokerError."""
         terrain = self._terrain
         name = transactional_id(terrain.route.name, self.key, terrain.path_of(origin))
-        settings = ProducerSettings(
-            transaction_timeout_ms=terrain.route.commit_interval_ms + TRANSACTION_TIMEOUT_MS,
-            max_block_ms=COORDINATOR_WAIT_MS,
-        )
+        timeout_ms = terrain.route.commit_interval_ms + TRANSACTION_TIMEOUT_MS
+        settings = ProducerSettings(transaction_timeout_ms=timeout_ms, max_block_ms=COORDINATOR_WAIT_MS)
         requests = TransactionRequests(terrain.destination, name, settings, lane=terrain.lane)
-        with self._needing(name):
+        with self._needing(name), self._lasting(timeout_ms):
             identity, _ = await requests.init(NO_IDENTITY)
         assert identity is not None, "an initialized producer has an identity"
         own = ProducerIdentity(identity.producer_id, identity.epoch, name)
@@ -218,6 +216,20 @@ class OwnedBucket:
             if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self._books.refused()  # what is copied anew is committed without
             raise
+
+    @contextmanager
+    def _lasting(self, timeout_ms: int) -> Iterator[None]:
+        """Where the destination allows no transactions that long, which settings say so is told."""
+        try:
+            yield
+        except ProtocolError as error:
+            if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            raise ProtocolError(
+                error.code,
+                f"'commit_interval_ms' is too long for {self._terrain.destination.name!r}: a transaction of"
+                f" {timeout_ms // 1000} s is beyond its 'transaction.max.timeout.ms'",
+            ) from error
 
     @contextmanager
     def _needing(self, transactional_id: str, topic: str = "") -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -79,14 +80,27 @@ def test_which_right_to_a_transactional_id_is_missing_is_told(asked: type, lacki
         refused = Coordinator(key=name, error_code=code, node_id=-1, host="", port=-1)
         return FindCoordinatorResponse(coordinators=[refused])
 
+    is_found = asked is InitProducerIdRequest
+    answer: Any = (lambda _: InitProducerIdResponse(error_code=code)) if is_found else find
+    with pytest.raises(ProtocolError, match=f"{lacking} transactional id '.*' at 'aggregate'"):
+        fence(asked, answer, commit_interval_ms=100)
+
+
+def test_of_a_commit_interval_that_is_too_long_for_transactions_the_setting_is_told() -> None:
+    refused = InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    expected = "'commit_interval_ms' is too long for 'aggregate': a transaction of 1225 s is beyond its"
+    with pytest.raises(ProtocolError, match=f"{expected} 'transaction.max.timeout.ms'"):
+        fence(InitProducerIdRequest, lambda _: refused, commit_interval_ms=1_200_000)
+
+
+def fence(asked: type, answer: Callable[[Any], Any], *, commit_interval_ms: int) -> None:
+    """Take a bucket over at a destination that answers such a request so."""
+
     async def main() -> None:
         async with serving([peer := Peer()], partitions=1) as nodes:
-            if asked is FindCoordinatorRequest:
-                peer.on(FindCoordinatorRequest, find)
-            else:
-                peer.on(InitProducerIdRequest, lambda _: InitProducerIdResponse(error_code=code))
+            peer.on(asked, answer)
             async with Cluster(nodes.bootstrap, backoff=QUICK, name="aggregate") as cluster:
-                route: Any = SimpleNamespace(name="mine", commit_interval_ms=100)
+                route: Any = SimpleNamespace(name="mine", commit_interval_ms=commit_interval_ms)
                 terrain = Terrain(
                     route=route,
                     destination=cluster,
@@ -95,8 +109,7 @@ def test_which_right_to_a_transactional_id_is_missing_is_told(asked: type, lacki
                     path_of=lambda origin: (),
                     id_of=cast(Any, None),
                 )
-                with pytest.raises(ProtocolError, match=f"{lacking} transactional id '.*' at 'aggregate'"):
-                    await OwnedBucket(ProducerKey(0, 0, None), terrain, None).fence(0)
+                await OwnedBucket(ProducerKey(0, 0, None), terrain, None).fence(0)
 
     run(main)
 

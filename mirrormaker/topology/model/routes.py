@@ -74,7 +74,9 @@ class RouteSpec:
     route anew; where several hosts run it exactly once, change it while none of them does.
     """
     commit_interval_ms: int = 1000
-    """How often positions are committed."""
+    """How often positions are committed. With `exactly_once`, 25 seconds more must be within
+    `transaction.max.timeout.ms` of the destination (15 minutes by default).
+    """
     refresh_interval_ms: int = 5000
     """How often new topics and partitions are looked for."""
     resources: Resources = field(default_factory=Resources)
